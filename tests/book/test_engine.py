@@ -114,6 +114,33 @@ def test_a_deleted_instrument_has_no_book_and_may_come_back() -> None:
     assert book_of(books).stale is None and len(book_of(books, 7).bids) == 1
 
 
+def test_an_empty_ordinary_book_does_not_hide_a_lending_book() -> None:
+    books = Books()
+    books.set_depth(PETR, 0)  # as a definition declares it
+    books.apply(rows({"instrument_id": PETR, "action": "N", "side": "N"}))  # a statistic without 1500
+    shown = books.shown_book(PETR)
+    assert shown is not None and not shown.lending
+    books.apply(rows(order("A", "B", 1, "10", 5, venue="L")))
+    shown = books.shown_book(PETR)
+    assert shown is not None and shown.lending and len(shown.bids) == 1
+    books.apply(rows(order("C", "B", 1, "10", 5, venue="L")))
+    shown = books.shown_book(PETR)
+    assert shown is not None and shown.lending and shown.bids == ()
+    books.apply(rows(order("A", "B", 2, "11", 6)))
+    shown = books.shown_book(PETR)
+    assert shown is not None and not shown.lending
+    assert books.shown_book(7) is None
+
+
+def test_a_deleted_instrument_has_no_lending_book_either() -> None:
+    books = Books()
+    books.apply(rows(order("A", "B", 1, "10", 5, venue="L")))
+    assert books.delete_instrument(PETR) and not books.delete_instrument(PETR)
+    assert books.shown_book(PETR) is None and books.instruments() == [] and books.order_count == 0
+    books.apply(rows(order("A", "B", 1, "10", 5), order("A", "B", 1, "10", 5, venue="L")))
+    assert books.delete_instrument(PETR) and books.instruments() == []
+
+
 def test_a_depth_declared_later_truncates_the_book() -> None:
     books = Books()
     books.apply(rows(*(level("A", "B", str(px), 1, 1) for px in range(10, 16))))

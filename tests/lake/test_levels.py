@@ -91,6 +91,11 @@ def test_mbp_1_has_every_change_of_the_top_at_the_end_of_an_event(clean: dict[st
     assert [row for row in found if row[:5] in known] == expected
 
 
+def test_every_row_of_mbp_1_is_the_last_of_its_event_wherever_the_mark_is(clean: dict[str, list[dict[str, Any]]]):
+    """In Binary the mark may be on a message of another instrument, or on one without any effect on the book."""
+    assert clean["mbp_1"] and all(row["flags"] & LAST for row in clean["mbp_1"])
+
+
 def test_a_trade_has_the_top_before_its_event(clean: dict[str, list[dict[str, Any]]]):
     before = {(row["instrument_id"], *(row[name] for name in KEY)): top for row, top, _, _ in walked(clean["mbo"])}
     assert len(clean["tbbo"]) == sum(trade["action"] == "A" for trade in clean["trades"]) > 0

@@ -133,7 +133,7 @@ class ReferenceEvents:
             did = "N"
             if book:
                 known = {None: "A", 0: "A", 1: "M", 2: "C", 3: "R", 4: "C", 5: "M"}
-                did = known.get(action, "N")
+                did = known.get(action, "U")
                 if action == 5 and columns["price"] is None and columns["size"] is None:
                     did = "C"
             elif letter == "J":

@@ -109,8 +109,8 @@ def order(m: Message) -> Event:
 
 
 def add_or_change(m: Message) -> list[Event]:
-    action = {0: "A", 1: "M", 2: "C"}.get(m.fields.get("mDUpdateAction", -1), "N")
-    bad = MAYBE_BAD_BOOK if action == "N" else 0
+    action = {0: "A", 1: "M", 2: "C"}.get(m.fields.get("mDUpdateAction", -1), "U")
+    bad = MAYBE_BAD_BOOK if action == "U" else 0
     return [
         {"action": action, "update_action": m.update_action(), "flags": m.event_flags() | bad} | order(m) | m.common()
     ]
@@ -121,8 +121,8 @@ def delete(m: Message) -> list[Event]:
 
 
 def mass_delete(m: Message) -> list[Event]:
-    action = {3: "R", 4: "C"}.get(m.fields.get("mDUpdateAction", -1), "N")
-    bad = MAYBE_BAD_BOOK if action == "N" else 0
+    action = {3: "R", 4: "C"}.get(m.fields.get("mDUpdateAction", -1), "U")
+    bad = MAYBE_BAD_BOOK if action == "U" else 0
     own = {"action": action, "update_action": m.update_action(), "flags": m.event_flags() | bad}
     whole = order(m)
     return [own | {name: whole[name] for name in ("side", "position", "entry_type")} | m.common()]

@@ -120,11 +120,14 @@ def test_a_change_of_session_keeps_membership(before: str) -> None:
 # 7.1: created during the session.
 
 
-def test_an_instrument_created_today_is_unknown_until_a_status_means_it_7_1() -> None:
+def test_an_instrument_created_today_is_unknown_until_its_own_first_status_7_1() -> None:
     for first, expected in [
-        (group(17), (17, 17, False)),
+        (group(17), (20, 20, False)),
+        (group(21, event=4), (20, 20, False)),
         (status(9, state=2, event=101), (2, 17, True)),
         (status(9, state=17, event=102), (17, 17, False)),
+        (status(9, state=17, event=4), (17, 17, False)),
+        (status(9, state=2, event=4), (2, 17, True)),
     ]:
         market = market_of(group(17))
         market.apply(build_events(define(9, "NEW")))

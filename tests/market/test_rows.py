@@ -5,8 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from umdf.buffers import Memory, buffer_address
 from umdf.market.families import DEFINITION, FAMILIES, NULL
-from umdf.market.rows import Events, RepeatingGroup, Rows, Units, empty_rows, strings_of, text_column
+from umdf.market.rows import (
+    Events,
+    MemoryColumns,
+    RepeatingGroup,
+    Rows,
+    Units,
+    empty_rows,
+    strings_of,
+    text_column,
+)
 
 NAMES = ["PETR4", "", "VALE3", "WINZ26"]
 LEGS = [["A", "BB"], [], ["CCC"], ["D"]]
@@ -59,3 +69,50 @@ def test_families_without_rows_are_left_out():
     assert not events.take({"definition": np.zeros(4, np.bool_)}).families
     assert len(events.rows("mbo")) == 0
     assert all(len(empty_rows(family)) == 0 for family in FAMILIES.values())
+
+
+def columns_in_memory() -> tuple[MemoryColumns, Memory]:
+    """Three rows of `price`, `flags` and, of one value throughout, `venue`; the first row of memory is not used."""
+    memory = Memory(2 * 64)
+    memory.array[:64].view(np.int64)[:] = range(8)
+    memory.array[64:].view(np.int32)[:] = range(100, 116)
+    places = {
+        "price": (0, np.dtype(np.int64), None),
+        "flags": (1, np.dtype(np.int32), None),
+        "venue": (2, np.dtype(np.uint8), 69),
+    }
+    return MemoryColumns(places, 3, memory, 64, 1, lambda dtype, value, rows: np.full(rows, value, dtype)), memory
+
+
+def test_columns_in_memory_are_a_mapping_of_arrays():
+    columns, memory = columns_in_memory()
+    assert {name: values.tolist() for name, values in columns.items()} == {
+        "price": [1, 2, 3],
+        "flags": [101, 102, 103],
+        "venue": [69, 69, 69],
+    }
+    columns["flags"][0] |= 1 << 20
+    assert memory.array[64:].view(np.int32)[1] == 101 | 1 << 20, "an array is a view, not a copy"
+    columns["size"] = np.arange(3)
+    assert list(columns) == ["price", "flags", "venue", "size"] and len(columns) == 4
+    del columns["price"]
+    assert "price" not in columns and columns.get("price") is None
+    with pytest.raises(KeyError):
+        columns["price"]
+    with pytest.raises(KeyError):
+        del columns["price"]
+
+
+def test_the_address_of_a_column_is_that_of_its_array():
+    columns, _ = columns_in_memory()
+    before = columns.address("flags"), columns.address("venue")
+    assert before == (buffer_address(columns["flags"]), buffer_address(columns["venue"]))
+    columns["flags"] = np.zeros(3, np.int32)
+    assert columns.address("flags") == buffer_address(columns["flags"]) != before[0]
+
+
+def test_a_shared_column_is_the_array_of_the_others():
+    columns, (others, _) = columns_in_memory()[0], columns_in_memory()
+    columns.share("flags", others)
+    assert columns.address("flags") == others.address("flags")
+    assert columns["flags"] is others["flags"]

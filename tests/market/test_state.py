@@ -23,6 +23,7 @@ def day() -> list[EventRow]:
         define(1, "PETR4", feeds=[{"channel": 72, "depth": 0}]),
         define(2, "VALE3"),
         status(security_group="XX", phase=21, ts_open=MORNING_NS + 60, ts_event=MORNING_NS),
+        status(1, state=21, event=102, ts_event=MORNING_NS),  # its first: it was created in this session (7.1)
         statistic(1, e.THEORETICAL_OPENING, 10, size=100, venue=None),
         ("imbalance", {"instrument_id": 1, "action": "A", "side": "B", "size": 40, "conditions": 1 << 8}),
         ("price_band", {"instrument_id": 1, "entry_type": "g", "price_band_type": 1, "low_limit_price": 8 * PRICE}),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.market.families import FAMILIES, MBO, NEW, NULL, SNAPSHOT
-from umdf.market.rows import Events, Rows, Units
+from umdf.market.families import FAMILIES, NEW, NULL, SNAPSHOT
+from umdf.market.rows import Events, RepeatingGroup, Rows, Units
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
 from umdf.sync.snapshots import Snapshots, find_snapshots
@@ -246,3 +246,33 @@ def test_after_a_new_epoch_nothing_of_the_old_one_is_certain():
     channel.apply(events(1, (PETR4, 1, 30), (VALE3, 9, 21), epoch=2))
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [30]
     assert trust(channel, VALE3)[0] == TrustLevel.STALE
+
+
+def test_an_incomplete_snapshot_is_not_used():
+    channel = started(500, (VALE3, 1, 20))
+    found = snapshot(PETR4, 500, 5, 1)
+    found.is_complete[:] = False
+    channel.apply_snapshots(found)
+    assert channel.book(PETR4) is None
+
+
+def test_snapshots_do_not_touch_a_healthy_book():
+    channel = started(1, (PETR4, 1, 10))
+    channel.apply_snapshots(snapshot(PETR4, 1, 1, 99))
+    assert bids(channel, PETR4) == [10] and channel.recovered == 0
+
+
+def test_a_lending_book_is_shown_and_goes_with_its_instrument():
+    channel = Channel(61)
+    channel.start_epoch(1, 1, 0)
+    lent = events(1, (PETR4, 1, 10))
+    lent.rows("mbo").columns["venue"] = np.array([ord("L")], np.uint8)
+    feeds = RepeatingGroup(np.array([0, 1], np.int32), {"channel": np.array([61], np.int16), "depth": np.array([0])})
+    definition = rows("definition", [{"instrument_id": PETR4, "action": ord("A")}])
+    definition.lists["feeds"] = feeds
+    channel.apply_instruments(Events(lent.units, {"definition": definition}))
+    channel.apply(lent)
+    assert bids(channel, PETR4) == [10] and trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+    deletion = rows("definition", [{"instrument_id": PETR4, "action": ord("D")}])
+    channel.apply(Events(events(2, (PETR4, 2, 11)).units, {"definition": deletion}))
+    assert channel.book(PETR4) is None

@@ -180,8 +180,8 @@ def _apply_uncommon_row(t, a, b, number, i, row, side):
     save_ladder(t, a, b, row)
     action, update_action = r[ACTION], r[UPDATE_ACTION]
     of_entry = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
-    if not of_entry and action != k.ACTION_CLEAR:
-        return mark_stale(b, k.UNKNOWN_ACTION, row, action, 0), none
+    if not of_entry and action != k.ACTION_CLEAR:  # what it did to the book is not known
+        return mark_stale(b, k.UNKNOWN_ACTION, row, action if update_action < 0 else update_action, 0), none
     if r[FLAGS] & k.F_OUT_OF_RANGE != 0:  # its price would look like none
         return mark_stale(b, k.VALUE_OUT_OF_RANGE, row, 0, 0), none
     if side < k.BID or side > k.ASK:

@@ -185,8 +185,21 @@ class Books:
             header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL
             header["dirty"] |= k.STALE_BIT
 
+    def shown_book(self, instrument_id: int) -> Book | None:
+        """The book to show of an instrument: the lending book, unless the ordinary one has orders of its own. The
+        ordinary one may exist for a declared depth or a statistic alone."""
+        ordinary, lending = self.book(instrument_id), self.book(instrument_id, lending=True)
+        if lending is None or (ordinary is not None and len(ordinary.entries)):
+            return ordinary
+        return lending
+
+    def delete_instrument(self, instrument_id: int) -> bool:
+        """The instrument is gone, and both its books with it (7.3, 9.8); returns whether there was one."""
+        deleted = [self.delete(instrument_id, lending=lending) for lending in (False, True)]
+        return any(deleted)
+
     def delete(self, instrument_id: int, *, lending: bool = False) -> bool:
-        """The instrument is gone, and its book with it; returns whether there was one."""
+        """Forget one book; returns whether there was one."""
         number = book_number(self.arenas.address, instrument_id, int(lending))
         if number < 0:
             return False

@@ -126,6 +126,7 @@ STATISTICS = {
 
 # 279
 NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY = range(6)
+UNKNOWN_ACTION = "U"  # `action` of a book row whose 279 is none of these: what it did to the book is not known
 
 # Internal representation of column types. A text is offsets (int32) and bytes.
 DTYPES = {
@@ -207,7 +208,12 @@ def _family(name: str, doc: str, *columns: Column, **lists: tuple[Column, ...]) 
 MBO = _family(
     "mbo",
     "Every order book update in wire order, with trades (T) and other messages that consume a RptSeq (N) between them.",
-    Column("action", "char", "A add, M modify, C cancel, R clear (a side, a book, a channel), T trade, N none", False),
+    Column(
+        "action",
+        "char",
+        "A add, M modify, C cancel, R clear (a side, a book, a channel), T trade, N none, U unknown (279)",
+        False,
+    ),
     Column("side", "char", "B bid, A ask, N neither", False),
     Column("price", "price", "price (270); NULL for market-on-auction and market-on-close orders"),
     Column("size", "i64", "quantity (271)"),

@@ -32,8 +32,8 @@ SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
 BEFORE_ALL = -1  # a sequence before all others
 MAX_RESETS = 1 << 12
 MAX_HISTORY = 16  # phases of a group: a snapshot is older than the last message by a few at most
-# Membership. An instrument follows by default (11.2); one that was created during the session is unknown until the
-# first status of itself or its group (7.1).
+# Membership. An instrument follows by default (11.2); one that was created during the session is unknown until its own
+# first status, whatever its group's messages say (7.1).
 FOLLOWING, SEPARATED, NEW = "following", "separated", "new"
 MEMBERSHIPS = (FOLLOWING, SEPARATED, NEW)
 # How 326 compares with the stored 625. A phase that is not known is different from every state.
@@ -58,7 +58,10 @@ INSTRUMENT_MESSAGE: dict[tuple[int | None, str, str], Transition] = {
     # Another event (4: the session changes) replaces 101 and 102 and leaves membership unchanged.
     (SESSION_CHANGE, SEPARATED, EQUAL): (SEPARATED, STORE),
     (SESSION_CHANGE, SEPARATED, DIFFERENT): (SEPARATED, STORE),
-    **{(SESSION_CHANGE, m, r): (m, KEEP) for m in (FOLLOWING, NEW) for r in RELATIONS},
+    **{(SESSION_CHANGE, FOLLOWING, r): (FOLLOWING, KEEP) for r in RELATIONS},
+    # As a new instrument's first status it still ends the unknown state (7.1), with what a snapshot's would say.
+    (SESSION_CHANGE, NEW, EQUAL): (FOLLOWING, REMOVE),
+    (SESSION_CHANGE, NEW, DIFFERENT): (SEPARATED, STORE),
 }
 # A group's message (1151 and 625): the second table of legacy 14.6. 625 is stored in every case.
 GROUP_MESSAGE: dict[tuple[str, str], str] = {
@@ -66,8 +69,8 @@ GROUP_MESSAGE: dict[tuple[str, str], str] = {
     (SEPARATED, DIFFERENT): SEPARATED,
     (FOLLOWING, EQUAL): FOLLOWING,
     (FOLLOWING, DIFFERENT): FOLLOWING,
-    (NEW, EQUAL): FOLLOWING,
-    (NEW, DIFFERENT): FOLLOWING,
+    (NEW, EQUAL): NEW,
+    (NEW, DIFFERENT): NEW,
 }
 # A snapshot's status (11.4: 625 and 326 may come together), and the first one after a channel reset, when the states of
 # all instruments are sent again (13.9). It replaces what was known of the instrument, so membership does not matter;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -10,11 +10,85 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.buffers import Memory, buffer_address
 from umdf.market.families import FAMILIES, Family
 
 Numbers = NDArray[Any]
 RowSelection = NDArray[Any]  # rows: their numbers, or a mask
 Text = tuple[NDArray[np.int32], NDArray[np.uint8]]  # Arrow's offsets (rows + 1 of them), and the bytes
+
+
+ColumnPlaces = Mapping[str, tuple[int, np.dtype[Any], int | None]]  # index in memory, type, value if always the same
+
+
+class MemoryColumns(MutableMapping[str, Numbers]):
+    """Columns in one memory, a stride apart. They become arrays when they are asked for: most callers need a few of
+    them, and of a single packet the arrays would cost more than the values."""
+
+    __slots__ = ("_arrays", "_constant", "_first_row", "_memory", "_places", "_rows", "_stride")
+
+    def __init__(
+        self,
+        places: ColumnPlaces,
+        rows: int,
+        memory: Memory,
+        stride: int,
+        first_row: int = 0,
+        constant: Callable[[np.dtype[Any], int, int], Numbers] | None = None,
+    ) -> None:
+        self._places, self._rows, self._memory, self._stride = places, rows, memory, stride
+        self._first_row, self._constant = first_row, constant  # `constant` makes the columns of one value
+        self._arrays: dict[str, Numbers | MemoryColumns] = {}
+
+    def __getitem__(self, name: str) -> Numbers:
+        array = self._arrays.get(name)
+        if isinstance(array, MemoryColumns):
+            array = self._arrays[name] = array[name]
+        elif array is None:
+            index, dtype, value = self._places[name]
+            if value is not None and self._constant is not None:
+                array = self._constant(dtype, value, self._rows)
+            else:
+                at = index * self._stride + self._first_row * dtype.itemsize
+                array = np.ndarray(self._rows, dtype, self._memory.array, at)
+            self._arrays[name] = array
+        return array
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
+    def address(self, name: str) -> int:
+        """The address of a column, for kernels; valid while these columns exist."""
+        array = self._arrays.get(name)
+        if isinstance(array, MemoryColumns):
+            return array.address(name)
+        if array is None:
+            index, dtype, value = self._places[name]
+            if value is None:
+                return self._memory.address + index * self._stride + self._first_row * dtype.itemsize
+        return buffer_address(self[name])
+
+    def share(self, name: str, columns: MemoryColumns) -> None:
+        """Have a column of the same name of other columns, of the same rows."""
+        self._arrays[name] = columns
+
+    def __setitem__(self, name: str, values: Numbers) -> None:
+        self._arrays[name] = values
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        self._places = {each: place for each, place in self._places.items() if each != name}
+        self._arrays.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places or name in self._arrays
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._places, *self._arrays]))
+
+    def __len__(self) -> int:
+        return len({*self._places, *self._arrays})
 
 
 @dataclass(eq=False)
@@ -46,7 +120,7 @@ class Rows:
     unit: NDArray[np.uint32]
     msg_index: NDArray[np.uint16]
     entry_index: NDArray[np.uint16]
-    columns: dict[str, Numbers]  # by name, with the family's types; includes ts_event, instrument_id, rpt_seq, flags
+    columns: MutableMapping[str, Numbers]  # with the family's types; includes ts_event, instrument_id, rpt_seq, flags
     texts: dict[str, Text] = field(default_factory=dict)
     lists: dict[str, RepeatingGroup] = field(default_factory=dict)
 

@@ -69,8 +69,9 @@ class InstrumentView:
 class MarketState:
     """The instruments of one channel, and everything published about them except their books."""
 
-    def __init__(self, channel: int) -> None:
-        self.channel = channel
+    def __init__(self, channel: int, *, by_sequence: bool = False) -> None:
+        """`by_sequence`: all events are of one epoch, and what comes late does not undo what has a higher sequence."""
+        self.channel, self._by_sequence = channel, by_sequence
         self.instruments = Instruments()
         self.phases = Phases(self.instruments)
         self.statistics = Statistics()
@@ -85,7 +86,7 @@ class MarketState:
         """Apply a batch of one stream. Definitions of the incremental stream are changes during the session. `as_of` is
         the sequence of each instrument's snapshot: what happened after it stays. `resets` are further ones."""
         changes, resets = BatchChanges(), [*resets]
-        for run in _family_runs(events, stream, as_of):
+        for run in _family_runs(events, stream, as_of, self._by_sequence):
             resets += _APPLIERS[run.family](self, run, events, stream, changes)
         self.statistics.apply(events, resets)
         return changes
@@ -210,13 +211,15 @@ STATES_SCHEMA = pa.schema(
 )
 
 
-def _family_runs(events: Events, stream: Stream, as_of: Mapping[int, int] | None) -> list[FamilyRun]:
+def _family_runs(
+    events: Events, stream: Stream, as_of: Mapping[int, int] | None, by_sequence: bool
+) -> list[FamilyRun]:
     """The walked families, in wire order."""
     present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if len(events.rows(name))]
     if not present:
         return []
     orders = {name: events.rows(name).wire_order for _, name in present}
-    statuses = {"status": read_statuses(events, stream, as_of)} if "status" in orders else {}
+    statuses = {"status": read_statuses(events, stream, as_of, by_sequence)} if "status" in orders else {}
     ranks = np.concatenate([np.full(len(orders[name]), rank) for rank, name in present])
     ranks = ranks[np.lexsort((ranks, np.concatenate(list(orders.values()))))]
     next_rows, runs = dict.fromkeys(orders, 0), []
@@ -228,8 +231,11 @@ def _family_runs(events: Events, stream: Stream, as_of: Mapping[int, int] | None
     return runs
 
 
-def read_statuses(events: Events, stream: Stream, as_of: Mapping[int, int] | None = None) -> list[Status]:
-    """The rows of the family `status`, each as of its own sequence or, in a snapshot, as of that of its instrument."""
+def read_statuses(
+    events: Events, stream: Stream, as_of: Mapping[int, int] | None = None, by_sequence: bool = False
+) -> list[Status]:
+    """The rows of the family `status`; `by_sequence`: each as of its own sequence or, in a snapshot, as of that of its
+    instrument."""
     rows = events.rows("status")
     columns = {
         name: _none_if_null(rows.column(name), rows.family.column(name).null)
@@ -250,7 +256,7 @@ def read_statuses(events: Events, stream: Stream, as_of: Mapping[int, int] | Non
     sequences: list[int | None] = [None] * len(rows)
     if as_of is not None:
         sequences = [None if number is None else as_of.get(number) for number in ids]
-    elif stream == "incremental":
+    elif by_sequence and stream == "incremental":
         sequences = events.units.sequence[rows.unit].tolist()
     values = zip(ids, groups, *columns.values(), times, in_snapshot, sequences, strict=True)
     return [Status(*each) for each in values]

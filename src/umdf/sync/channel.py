@@ -29,7 +29,7 @@ from umdf.sync import update_gate_kernel as k
 from umdf.sync.gaps import Gap, GapCause, GapLedger
 from umdf.sync.phase_trust import PhaseTrust
 from umdf.sync.snapshots import GroupPhases, Snapshots
-from umdf.sync.trust import HEALTHY, BookTrust, Trust, unverified
+from umdf.sync.trust import HEALTHY, NEW_STATE, BookTrust, Trust, unverified
 from umdf.sync.waiting_updates import WaitingUpdates
 
 LENDING = ord("L")
@@ -48,7 +48,7 @@ class Channel:
         self.recovered = 0  # books recovered by a snapshot
         self.messages = 0
         self._instruments_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
-        self._reset(MarketState(number))
+        self._reset(MarketState(number, by_sequence=True))
 
     def _reset(self, state: MarketState) -> None:
         self.books = Books(requires_full_history=True)
@@ -58,6 +58,7 @@ class Channel:
         self._waiting = WaitingUpdates()
         self._ahead: list[Snapshots] = []  # newer than the applied updates
         self._phases_ahead: list[GroupPhases] = []
+        self._deleted: dict[int, int] = {}  # instruments, and how far the stream was then
         self._suspects: dict[int, int] = {}  # instruments whose statistics may be wrong, since this sequence
 
     # Input, in the order of the incremental stream.
@@ -72,7 +73,7 @@ class Channel:
                 self.gaps.open(Gap(epoch, 1, first - 1, ts_recv, GapCause.JOIN))
             return
         instruments = self.state.instruments
-        state = MarketState(self.number)
+        state = MarketState(self.number, by_sequence=True)
         state.instruments, state.phases = instruments, Phases(instruments)
         self._reset(state)
         self._instruments_until = k.UNVERIFIED_FROM_START
@@ -132,14 +133,12 @@ class Channel:
         return {instrument_id for instrument_id, _ in self.books.instruments()}
 
     def book(self, instrument_id: int) -> Book | None:
-        """An instrument's book; its lending book, if that is the one with orders (9.8)."""
-        return self.books.book(instrument_id, lending=self._shows_lending(instrument_id))
+        """An instrument's book; its lending book, if the ordinary one has no orders (9.8)."""
+        return self.books.shown_book(instrument_id)
 
     def _shows_lending(self, instrument_id: int) -> bool:
-        lending, ordinary = (self.books.book(instrument_id, lending=each) for each in (True, False))
-        if lending is None:
-            return False
-        return ordinary is None or not (len(ordinary.entries) or ordinary.rpt_seq)
+        book = self.books.shown_book(instrument_id)
+        return book is not None and book.lending
 
     def book_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's book and statistics."""
@@ -257,8 +256,9 @@ class Channel:
         for instrument_id in changes.deleted:
             for lending in (False, True):
                 self.trust.forget(instrument_id, lending)
-                self.books.delete(instrument_id, lending=lending)
+            self.books.delete_instrument(instrument_id)
             self._waiting.discard([instrument_id])
+            self._deleted[instrument_id] = self.sequence
         for instrument_id in (*changes.added, *changes.modified):
             depth = self.state.instruments.depth_of(instrument_id, self.number)
             if depth is not None:
@@ -319,8 +319,10 @@ class Channel:
         last_rpt_seq = snapshots.header.column("last_rpt_seq")
         for row in np.flatnonzero(is_selected).tolist():
             instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
-            number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
-            state = self.trust.states[number]
+            if sequence < self._deleted.get(instrument_id, 0):
+                continue
+            number = self.trust.number_of(instrument_id, bool(lending[row]))
+            state = self.trust.states[number] if number >= 0 else NEW_STATE
             verified = max(int(state[k.S_VERIFIED]), self._instruments_until)
             is_suspect = instrument_id in self._suspects and sequence >= self._suspects[instrument_id]
             is_known = state[k.S_APPLIED] > k.UNVERIFIED_FROM_START

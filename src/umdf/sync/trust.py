@@ -129,3 +129,6 @@ def _new_states(count: int) -> Numbers:
     states = np.zeros((count, k.STATE_WORDS), np.int64)
     states[:, k.S_VERIFIED] = states[:, k.S_APPLIED] = k.UNVERIFIED_FROM_START
     return states
+
+
+NEW_STATE = _new_states(1)[0]  # of a book that does not exist

@@ -98,7 +98,9 @@ def mbp_table(
     book, row, snapshot, level = book[emitted], row[emitted], snapshot[emitted], level[emitted]
     cause = _last_change(rows, row, ((now != before) | is_new_epoch)[emitted])
     columns = _common_columns(rows, snapshots, row, snapshot, epochs)
-    columns["flags"] = columns["flags"] | np.where(bad[emitted], MAYBE_BAD_BOOK, 0).astype(np.int32)
+    # Each is the end of an event for its book, whose mark may be on a message of another instrument, or on one without
+    # any effect on the book (56 after a trade) that carries another time.
+    columns["flags"] = columns["flags"] | LAST | np.where(bad[emitted], MAYBE_BAD_BOOK, 0).astype(np.int32)
     columns |= {name: _column_at(rows, cause, name) for name in ("price", "size")}
     columns |= {name: _column_at(rows, cause, name) for name in ("action", "side")}
     columns["action"][cause < 0], columns["side"][cause < 0] = ord("R"), NEITHER

@@ -14,7 +14,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.books.instrument_rows import Epochs, RowsByBook, StreamPosition, is_between, wire_key
+from umdf.book.engine import Books
+from umdf.lake.books.instrument_rows import (
+    LENDING,
+    Epochs,
+    RowsByBook,
+    StagedRows,
+    StreamPosition,
+    is_between,
+    wire_key,
+)
 from umdf.lake.books.state_record import BookState
 from umdf.lake.tasks.staging import NO_INSTRUMENT, StagedFile, read_staged, staged_batches
 from umdf.market.calendar import local_dates
@@ -57,18 +66,27 @@ class BookResets:
         key = wire_key(position_columns["sequence"], position_columns["msg_index"], position_columns["entry_index"])
         return cls(ids, epochs.ranks(position_columns["seq_version"]), key, position_columns, schema)
 
-    def rows(self, ids: NDArray[np.int64], after: StreamPosition, until: StreamPosition) -> pa.RecordBatch | None:
-        """Rows for these (sorted) instruments, between two positions of the stream."""
+    def rows(
+        self,
+        ids: NDArray[np.int64],
+        after: StreamPosition,
+        until: StreamPosition,
+        staged: StagedRows | None = None,
+        books: Books | None = None,
+    ) -> pa.RecordBatch | None:
+        """Rows for these (sorted) instruments, between two positions of the stream; also for the lending books that
+        the staged rows of that span or the books so far have (9.8)."""
         inside = is_between(self.epoch, self.key, after, until)
         own = (self.instrument_id == NULL) | np.isin(self.instrument_id, ids)
         events = np.flatnonzero(inside & own)
         if not len(events) or self.schema is None:
             return None
-        pairs = [(e, i) for e in events.tolist() for i in self._affected_ids(e, ids)]
-        event, instrument_id = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-        return _reset_rows(
-            {name: values[event] for name, values in self.position_columns.items()}, instrument_id, self.schema
-        )
+        lending_ids = _lending_ids(staged, books)
+        keys = [(e, i, 0) for e in events.tolist() for i in self._affected_ids(e, ids)]
+        keys += [(e, i, 1) for e, i, _ in keys if i in lending_ids]
+        event, instrument_id, is_lending = (np.array(column, np.int64) for column in zip(*keys, strict=True))
+        position_columns = {name: values[event] for name, values in self.position_columns.items()}
+        return _reset_rows(position_columns, instrument_id, is_lending, self.schema)
 
     def deletion_mask(self, rows: RowsByBook) -> NDArray[np.bool_] | None:
         """Which synthetic rows are deletions."""
@@ -88,14 +106,29 @@ class BookResets:
 _RESET_VALUES = {"action": CLEAR, "side": NEITHER, "flags": LAST}
 
 
+def _lending_ids(staged: StagedRows | None, books: Books | None) -> set[int]:
+    """The instruments with a lending book, so far or in these rows."""
+    ids = set[int]()
+    if books is not None:
+        ids |= {instrument_id for instrument_id, is_lending in books.instruments() if is_lending}
+    if staged is not None and "venue" in staged.schema.names:
+        ids |= set(staged.column("instrument_id")[staged.column("venue") == LENDING].tolist())
+    return ids
+
+
 def _reset_rows(
-    position_columns: dict[str, NDArray[Any]], instrument_id: NDArray[np.int64], schema: pa.Schema
+    position_columns: dict[str, NDArray[Any]],
+    instrument_id: NDArray[np.int64],
+    is_lending: NDArray[np.int64],
+    schema: pa.Schema,
 ) -> pa.RecordBatch:
     """Rows that empty the books of some instruments."""
     arrays = []
     for each in schema:
         if each.name in position_columns:
             values = position_columns[each.name]
+        elif each.name == "venue":
+            values = np.where(is_lending != 0, LENDING, 0).astype(np.uint8)
         else:
             column = FAMILIES["mbo"].column(each.name)
             value = _RESET_VALUES.get(each.name, column.null if column.nullable else 0)
@@ -118,4 +151,5 @@ def resets_from_states(states: Sequence[BookState], schema: pa.Schema) -> pa.Rec
         "ts_send": np.array([one.header["ts_send"] for one in states], np.int64),
         "ts_recv": np.array([one.header["ts_recv"] for one in states], np.int64),
     }
-    return _reset_rows(position_columns, np.array([one.instrument_id for one in states], np.int64), schema)
+    ids, lending = ([one.instrument_id for one in states], [one.header["lending"] for one in states])
+    return _reset_rows(position_columns, np.array(ids, np.int64), np.array(lending, np.int64), schema)

@@ -242,7 +242,7 @@ class _BooksTask:
         while True:
             following = next(batches, None)
             until = None if following is None or batch is None else _last_position(batch, self.epochs)
-            synthetic = self.book_resets.rows(ids, after, until)
+            synthetic = self.book_resets.rows(ids, after, until, batch, day.replay.books)
             mbo, batch = group_by_book(batch, "mbo", ids, self.epochs, synthetic), None
             mbo.is_deletion = self.book_resets.deletion_mask(mbo)
             own = trades.between(after, until), statistics.between(after, until)

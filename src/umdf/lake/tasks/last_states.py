@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from umdf.lake.tasks.instrument_list import InstrumentList
 from umdf.market.families import NULL, NULL_I16
 from umdf.market.instruments import Group
-from umdf.market.phases import NEW, SEPARATES, UNKNOWN, Phases, Status
+from umdf.market.phases import SEPARATES, UNKNOWN, Phases, Status
 from umdf.market.rows import Events, Numbers
 from umdf.market.state import read_statuses
 
@@ -35,7 +35,6 @@ class LastStates:
         self._group_of = dict(zip(instruments.ids.tolist(), instruments.groups[:-1], strict=True))
         self._ranks = {version: rank for rank, version in enumerate(versions)}
         stored_phases = stored.get("said") or _NO_PHASES
-        self._created = {who for who, *_, membership, _ in stored_phases["own"] if membership == NEW}
         self._deleted = set[int](stored.get("gone", ()))
         self._phases = Phases(self)
         self._phases.restore(stored_phases)
@@ -49,8 +48,8 @@ class LastStates:
         return self._group_of.get(instrument_id)
 
     def members(self, group: Group) -> Iterable[int]:
-        """The instruments created today: a group message changes the membership of no other."""
-        return [who for who in self._created if self.group_of(who) == group]
+        """None are needed: a group's message changes the membership of no instrument."""
+        return ()
 
     def apply(self, controls: Events, definitions: Events, statuses: Events) -> None:
         """Apply rows of the incremental stream, of all three families, in wire order."""
@@ -67,7 +66,6 @@ class LastStates:
             elif message[0] == _RESET:
                 self._phases.channel_reset()
             elif message[0] == _CREATED:
-                self._created.add(message[1])
                 self._deleted.discard(message[1])
                 self._phases.mark_created([message[1]])
             elif message[0] == _DELETED:

@@ -1,7 +1,7 @@
 """Conversion plans of FAST templates: where each tag is, and how it becomes a column; built once, run for every batch.
 
-A plan is a table of lines for the kernel (`convert_kernel`). All of it is fixed when the plan is built, except
-addresses: those of the decoder's columns change only when the decoder moves them.
+A plan is a table of instructions for the kernel (`convert_kernel`), fixed when the plan is built; a batch supplies a
+few addresses, from which the kernel computes all others.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from umdf.buffers import Pool, buffer_address
 from umdf.market.families import CONDITIONS, OUT_OF_RANGE, Column
 from umdf.market.fast import convert_kernel as k
 from umdf.market.fast import mapping_table as t
-from umdf.market.rows import Text
+from umdf.market.rows import ColumnPlaces, MemoryColumns, Text
 from umdf.wire.fast.decode.batch import Batch
+from umdf.wire.fast.decode.column_store import StoreLayout
 from umdf.wire.fast.layout import ALWAYS_PRESENT, Constant, Layout, ListColumn, Node
 from umdf.wire.fast.layout import Column as WireColumn
 from umdf.wire.fast.templates import DECIMAL, Decimal, Field, Value
@@ -71,9 +72,11 @@ class TemplateTags:
                 if isinstance(item, WireColumn | Constant) and isinstance(item.field, Field) and item.field.id:
                     self._sources.setdefault((group, item.field.id), TagSource(group, node, item))
         self._addressed: list[TagSource] = []
-        self._layouts: list[Any] = []  # how the decoder's memory was laid out when the addresses were found
-        self._bases: list[int] = []
-        self._addresses = np.zeros((1, 3), np.int64)
+        self._nodes = [node.index for node in self.groups.values()]
+        self._group_numbers = {group: number for number, group in enumerate(self.groups)}
+        self._layouts: list[Any] = [None] * len(self._nodes)  # as the offsets were found
+        self.group_memory = np.zeros(len(self._nodes), np.int64)  # of the batch in use
+        self.tag_offsets = np.zeros((1, k.TAG), np.int64)
 
     def find(self, tag: int, *groups: int) -> TagSource | None:
         """The place of a tag in the first of these groups that has it."""
@@ -87,43 +90,39 @@ class TemplateTags:
         """The number of entries of a group; 0 if the template has no such group."""
         return int(batch.rows[self.groups[group].index]) if group in self.groups else 0
 
-    def address_index(self, source: TagSource) -> int:
-        """The line of `addresses` assigned to this tag."""
+    def tag_number(self, source: TagSource) -> int:
+        """The line of `tag_offsets` assigned to this tag."""
         if source not in self._addressed:
             self._addressed.append(source)
-            self._layouts = []
-        return self._addressed.index(source) + 1
+            self._layouts = [None] * len(self._nodes)
+        return self._addressed.index(source)
 
-    def addresses(self, batch: Batch) -> Numbers:
-        """Of each numbered place: values (of a text: offsets), exponents (of a text: bytes), validity; 0 is none."""
-        stores = [batch._stores.get(node.index) for node in self.groups.values()]
-        layouts = [store[0] if store else None for store in stores]
-        bases = [store[1].address if store and store[1] else 0 for store in stores]
-        has_moved = any(one is not other for one, other in zip(layouts, self._layouts, strict=False))
-        if has_moved or bases != self._bases or len(layouts) != len(self._layouts):
-            self._layouts, self._bases = layouts, bases
-            self._update_addresses(layouts, bases)
-        return self._addresses
+    def use_batch(self, batch: Batch) -> None:
+        """Find the columns of a batch; conversion plans read this batch until the next one."""
+        for number, node in enumerate(self._nodes):
+            layout, memory = batch.store(node)
+            self.group_memory[number] = 0 if memory is None else memory.address
+            if layout is not None and layout is not self._layouts[number]:
+                self._update_offsets(number, layout)
 
-    def _update_addresses(self, layouts: list[Any], bases: list[int]) -> None:
-        stores = dict(zip((node.index for node in self.groups.values()), zip(layouts, bases, strict=True), strict=True))
-        addresses = [(0, 0, 0)]
-        for source in self._addressed:
-            layout, base = stores[source.node.index]
-            addresses.append((0, 0, 0) if layout is None or not base else _source_addresses(source, layout, base))
-        self._addresses = np.array(addresses, np.int64)
+    def _update_offsets(self, group: int, layout: StoreLayout) -> None:
+        if len(self.tag_offsets) < len(self._addressed):
+            self.tag_offsets = np.zeros((len(self._addressed), k.TAG), np.int64)
+        self._layouts[group] = layout
+        for number, source in enumerate(self._addressed):
+            if self._group_numbers[source.group] == group:
+                self.tag_offsets[number] = group, *_source_offsets(source, layout)
 
 
-def _source_addresses(source: TagSource, layout: Any, base: int) -> tuple[int, int, int]:
+def _source_offsets(source: TagSource, layout: StoreLayout) -> tuple[int, int, int]:
+    """Of a tag in its node's memory: values (of a text: offsets), exponents (of a text: bytes), validity; -1 is none."""
     item = source.item
-    bitmap = 0 if item.bit == ALWAYS_PRESENT else base + layout.bitmaps + item.bit * layout.capacity // 8
+    bitmap = -1 if item.bit == ALWAYS_PRESENT else layout.bitmaps + item.bit * layout.capacity // 8
     if isinstance(item, Constant):
-        return 0, 0, bitmap
+        return -1, -1, bitmap
     exponents = source.exponents
-    second = (
-        base + layout.texts[item.number] if item.is_text else base + layout.values[exponents.number] if exponents else 0
-    )
-    return base + layout.values[item.number], second, bitmap
+    second = layout.texts[item.number] if item.is_text else layout.values[exponents.number] if exponents else -1
+    return layout.values[item.number], second, bitmap
 
 
 def word_table(words: Mapping[str, int], unknown: int | None) -> Numbers:
@@ -177,17 +176,14 @@ class ConversionPlan:
     def __init__(self, tags: TemplateTags) -> None:
         self.tags = tags
         self.texts: dict[str, TagSource] = {}
-        self._instructions: list[list[int]] = []
-        self._groups: list[int] = []  # of each line
-        self._sources: list[int] = []
-        self._targets: list[int] = []
-        self._target_dtypes: dict[str, np.dtype[np.generic]] = {}  # targets; those in brackets are not returned
-        self._address_fixups: list[
-            tuple[int, int, str]
-        ] = []  # line, word, and the target or time whose address it holds
+        self._lines: list[list[int]] = []
+        self._groups: list[int] = []  # of rows: their numbers are those of the index
+        self._columns: dict[str, np.dtype[np.generic]] = {}  # those in brackets are not returned
         self._pool = Pool()
-        self._table = np.zeros((0, k.INSTRUCTION), np.int64)
-        self._last_addresses: object = None
+        self._places: ColumnPlaces = {}
+        self._instructions = np.zeros((0, k.INSTRUCTION), np.int64)
+        self._arguments = np.zeros(k.ARGUMENTS, np.int64)
+        self._arguments_address, self._arguments_view = int(self._arguments.ctypes.data), self._arguments.data
 
     def add(
         self, name: str, column: Column, rule: t.TagRule, absent: int | None = None, required: bool = False
@@ -203,8 +199,12 @@ class ConversionPlan:
             self._add_conversion(
                 name, column, source, _operation(source, column, rule.conversion), rule.kind_mask, absent
             )
-        elif required and name not in self._target_dtypes:
+        elif required and name not in self._columns:
             self._add_fill(name, column, column.null if absent is None else absent)
+
+    def reserve(self, name: str, column: Column) -> None:
+        """Add a column that the caller fills."""
+        self._columns.setdefault(name, column.dtype)
 
     def _add_timestamp(self, name: str, column: Column, rule: t.TagRule, required: bool) -> None:
         """A date and its time. A missing date is the event's; the event's missing date is that of SendingTime."""
@@ -218,11 +218,11 @@ class ConversionPlan:
             self._add_fill(days, DAYS_COLUMN, k.NOT_SENT)
         else:
             self._add_conversion(days, DAYS_COLUMN, date, (k.DATE, 0, 0), t.ALL_KINDS, k.NOT_SENT)
-        if "ts_event" in self._target_dtypes and name != "ts_event":
-            self._add_missing_days(days, "ts_event", _OWN_ROWS)
-        self._add_missing_days(days, "sent", t.BODY)
-        self._add_conversion(name, column, time, (k.TIME_OF_DAY, 0, 0), rule.kind_mask, None)
-        self._address_fixups.append((len(self._instructions) - 1, k.PARAM, days))
+        if "ts_event" in self._columns and name != "ts_event":
+            self._add_missing_days(days, self._column_number("ts_event"), _OWN_ROWS)
+        self._add_missing_days(days, k.SENT_COLUMN, t.BODY)
+        line = self._add_conversion(name, column, time, (k.TIME_OF_DAY, 0, 0), rule.kind_mask, None)
+        line[k.LINKED_WORD], line[k.LINKED_COLUMN] = k.PARAM, self._column_number(days)
 
     def _add_conversion(
         self,
@@ -232,98 +232,91 @@ class ConversionPlan:
         operation: tuple[int, int, int],
         kind_mask: int,
         absent: int | None,
-    ) -> None:
-        is_repeated = name in self._target_dtypes
-        instruction = self._new_instruction(operation[0], name, column.dtype, source.group)
-        instruction[k.KIND_MASK], instruction[k.KEEP_PREVIOUS] = kind_mask, is_repeated
-        instruction[k.ABSENT], instruction[k.NULL] = column.null if absent is None else absent, column.null
-        instruction[k.PARAM], instruction[k.COUNT] = operation[1:]
+    ) -> list[int]:
+        is_repeated = name in self._columns
+        line = self._add_line(operation[0], name, column.dtype, source.group)
+        line[k.KIND_MASK] = k.EVERY_KIND if kind_mask == t.ALL_KINDS else kind_mask
+        line[k.KEEP_PREVIOUS] = is_repeated
+        line[k.ABSENT], line[k.NULL] = column.null if absent is None else absent, column.null
+        line[k.PARAM], line[k.COUNT] = operation[1:]
         if isinstance(source.item, Constant):
-            instruction[k.TYPE] = k.INT64
+            line[k.TYPE] = k.INT64
         else:
-            instruction[k.TYPE] = k.TEXT if source.item.is_text else k.TYPES[source.item.type]
-        self._sources[-1] = self.tags.address_index(source)
+            line[k.TYPE] = k.TEXT if source.item.is_text else k.TYPES[source.item.type]
+        line[k.SOURCE_NUMBER] = self.tags.tag_number(source)
+        return line
 
     def _add_fill(self, name: str, column: Column, value: int) -> None:
-        self._new_instruction(k.ALL_ABSENT, name, column.dtype, t.BODY)[k.ABSENT] = value
+        self._add_line(k.ALL_ABSENT, name, column.dtype, t.BODY)[k.ABSENT] = value
 
-    def _add_missing_days(self, name: str, time: str, group: int) -> None:
-        self._new_instruction(k.DAY_OF, name, DAYS_COLUMN.dtype, group)
-        self._address_fixups.append((len(self._instructions) - 1, k.SOURCE, time))
+    def _add_missing_days(self, name: str, times: int, group: int) -> None:
+        line = self._add_line(k.DAY_OF, name, DAYS_COLUMN.dtype, group)
+        line[k.LINKED_WORD], line[k.LINKED_COLUMN] = k.SOURCE, times
 
-    def _new_instruction(self, op: int, name: str, dtype: np.dtype[np.generic], group: int) -> list[int]:
-        instruction = [0] * k.INSTRUCTION
-        self._target_dtypes.setdefault(name, dtype)
-        instruction[k.OP], instruction[k.WIDTH] = op, dtype.itemsize
-        self._instructions.append(instruction)
-        self._groups.append(group)
-        self._sources.append(0)
-        self._targets.append(list(self._target_dtypes).index(name))
-        return instruction
+    def _add_line(self, op: int, name: str, dtype: np.dtype[np.generic], group: int) -> list[int]:
+        """An instruction without addresses."""
+        line = [0] * k.INSTRUCTION
+        self._columns.setdefault(name, dtype)
+        if group not in self._groups:
+            self._groups.append(group)
+        line[k.OP], line[k.WIDTH], line[k.KIND_MASK] = op, dtype.itemsize, k.EVERY_KIND
+        line[k.SOURCE_NUMBER], line[k.LINKED_COLUMN] = k.NO_TAG, k.NO_COLUMN
+        line[k.TARGET_NUMBER], line[k.GROUP_NUMBER] = self._column_number(name), self._groups.index(group)
+        self._lines.append(line)
+        return line
+
+    def _column_number(self, name: str) -> int:
+        return list(self._columns).index(name)
 
     def _freeze(self) -> None:
         """Convert the added lines into arrays, once."""
-        self._table = np.array(self._instructions, np.int64).reshape(-1, k.INSTRUCTION)
-        self._source_numbers, self._target_numbers = (
-            np.array(self._sources, np.int64),
-            np.array(self._targets, np.int64),
+        self._instructions = np.array(self._lines, np.int64).reshape(-1, k.INSTRUCTION)
+        self._group_index = np.zeros(len(self._groups), np.int64)
+        self._group_index_view = self._group_index.data
+        self._places = {
+            name: (number, dtype, None)
+            for number, (name, dtype) in enumerate(self._columns.items())
+            if not name.startswith("[")
+        }
+        arguments, tags = self._arguments, self.tags
+        arguments[k.INSTRUCTIONS], arguments[k.INSTRUCTION_COUNT] = self._instructions.ctypes.data, len(self._lines)
+        arguments[k.GROUP_MEMORY], arguments[k.GROUP_INDEX] = (
+            tags.group_memory.ctypes.data,
+            self._group_index.ctypes.data,
         )
-        self._known_groups = list(dict.fromkeys(self._groups))
-        self._group_numbers = np.array([self._known_groups.index(group) for group in self._groups], np.int64)
-        self._widths = np.array([dtype.itemsize for dtype in self._target_dtypes.values()], np.int64)
-        self._has_kind_mask = self._table[:, k.KIND_MASK] != t.ALL_KINDS
 
     def run(
         self,
-        batch: Batch,
         rows: int,
         index: Mapping[int, Numbers | None],
         *,
         kinds: Numbers | None = None,
         flags: Numbers | str | None = None,
         sent: Numbers | None = None,
-    ) -> dict[str, Numbers]:
-        """The columns. `index` selects rows for each group (None: the same rows); `flags` are of the
-        rows, or the name of a column of the plan that holds them."""
-        if len(self._table) != len(self._instructions):
+    ) -> MemoryColumns:
+        """The columns of the batch that the tags use. `index` selects rows for each group (None: the same rows);
+        `flags` are of the rows, or the name of a column of the plan that holds them."""
+        if len(self._instructions) != len(self._lines):
             self._freeze()
-        if not self._instructions:
-            return {}
-        table = self._table
-        sizes = (rows * self._widths + 63) & -64
-        ends = np.cumsum(sizes)
-        memory = self._pool.acquire(int(ends[-1]))
-        starts = memory.address + ends - sizes
-        addresses = self.tags.addresses(batch)
-        if addresses is not self._last_addresses:
-            self._last_addresses = addresses
-            table[:, k.SOURCE : k.BITMAP + 1] = addresses[self._source_numbers]
-        table[:, k.TARGET] = starts[self._target_numbers]
-        row_indexes = [None if group == _OWN_ROWS else index[group] for group in self._known_groups]
-        table[:, k.INDEX] = np.array([0 if one is None else buffer_address(one) for one in row_indexes])[
-            self._group_numbers
-        ]
-        if kinds is not None:
-            table[:, k.KINDS] = np.where(self._has_kind_mask, buffer_address(kinds), 0)
-        if isinstance(flags, str):
-            table[:, k.FLAGS] = starts[list(self._target_dtypes).index(flags)]
-            table[0, k.FLAGS] = 0  # its own column comes first
-        else:
-            table[:, k.FLAGS] = 0 if flags is None else buffer_address(flags)
-        for instruction, word, name in self._address_fixups:
-            if name == "sent":
-                table[instruction, word] = 0 if sent is None else buffer_address(sent)
-            else:
-                table[instruction, word] = starts[list(self._target_dtypes).index(name)]
-        k.convert_columns(table.ctypes.data, len(table), rows)
-        first = (ends - sizes).tolist()
-        return {
-            name: memory.array[at : at + rows * dtype.itemsize].view(dtype)
-            for at, (name, dtype) in zip(first, self._target_dtypes.items(), strict=True)
-            if not name.startswith("[")
-        }
+        stride = (8 * rows + 63) & -64
+        memory = self._pool.acquire(stride * len(self._columns))
+        if self._lines:
+            view = self._arguments_view
+            for number, group in enumerate(self._groups):
+                selected = None if group == _OWN_ROWS else index[group]
+                self._group_index_view[number] = 0 if selected is None else buffer_address(selected)
+            view[k.TAGS] = buffer_address(self.tags.tag_offsets)
+            view[k.FLAGS_COLUMN] = self._places[flags][0] if isinstance(flags, str) else k.NO_COLUMN
+            view[k.ROWS], view[k.MEMORY], view[k.STRIDE] = rows, memory.address, stride
+            view[k.ROW_KINDS] = 0 if kinds is None else buffer_address(kinds)
+            view[k.ROW_FLAGS] = 0 if flags is None or isinstance(flags, str) else buffer_address(flags)
+            view[k.SENT] = 0 if sent is None else buffer_address(sent)
+            k.convert_columns(self._arguments_address)
+        return MemoryColumns(self._places, rows, memory, stride)
 
     def run_texts(self, batch: Batch, index: Mapping[int, Numbers | None]) -> dict[str, Text]:
+        if not self.texts:
+            return {}
         texts = {name: text_rows(batch, place, index[place.group]) for name, place in self.texts.items()}
         return {name: text for name, text in texts.items() if text is not None}
 

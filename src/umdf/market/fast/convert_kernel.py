@@ -55,8 +55,23 @@ from umdf.market.fast.values_kernel import (
     PARAM,
     COUNT,
     FLAGS,
-) = range(16)
-INSTRUCTION = 16
+    SOURCE_NUMBER,
+    TARGET_NUMBER,
+    GROUP_NUMBER,
+    LINKED_WORD,
+    LINKED_COLUMN,
+) = range(21)
+INSTRUCTION = 21
+# The table of arguments of `convert_columns`. Of each tag its group and the offsets of its values, of its second column
+# and of its bitmap within the memory of that group (-1: none). Of each group the address of that memory (0: no rows) and
+# of the index of rows.
+INSTRUCTIONS, INSTRUCTION_COUNT, TAGS, GROUP_MEMORY, GROUP_INDEX, FLAGS_COLUMN = range(6)
+ROWS, MEMORY, STRIDE, ROW_KINDS, ROW_FLAGS, SENT = range(6, 12)
+ARGUMENTS = 12
+TAG_GROUP, TAG_VALUES, TAG_SECOND, TAG_BITMAP = range(4)
+TAG = 4
+NO_TAG, EVERY_KIND = -1, -1
+NO_COLUMN, SENT_COLUMN = -1, -2  # LINKED_COLUMN: none, or the send times of the messages
 NOT_SENT = -(1 << 31) + 1  # a date that DAY_OF may still give
 # What is done. A clock is added to the days that stand at PARAM; NOTHING is absent throughout.
 NUMBER, DECIMAL, CHAR, DATE, TIMESTAMP, TIME_OF_DAY, WORDS, CODES, FILL, DAY_OF, ALL_ABSENT = range(11)
@@ -277,11 +292,46 @@ def _convert_column(instruction, op, rows):
             _store_value(target, width, row, absent)
 
 
+@inlined
+def _offset_address(base, offset):
+    return base + offset if base != 0 and offset >= 0 else np.int64(0)
+
+
+@outlined
+def _set_addresses(t, instruction):
+    """The addresses of an instruction, for this batch."""
+    memory, stride = load_i64(t, 8 * MEMORY), load_i64(t, 8 * STRIDE)
+    number = load_i64(instruction, 8 * SOURCE_NUMBER)
+    if number != NO_TAG:
+        tag = load_i64(t, 8 * TAGS) + 8 * TAG * number
+        base = load_i64(load_i64(t, 8 * GROUP_MEMORY), 8 * load_i64(tag, 8 * TAG_GROUP))
+        store_i64(instruction, 8 * SOURCE, _offset_address(base, load_i64(tag, 8 * TAG_VALUES)))
+        store_i64(instruction, 8 * SECOND_SOURCE, _offset_address(base, load_i64(tag, 8 * TAG_SECOND)))
+        store_i64(instruction, 8 * BITMAP, _offset_address(base, load_i64(tag, 8 * TAG_BITMAP)))
+    column = load_i64(instruction, 8 * TARGET_NUMBER)
+    store_i64(instruction, 8 * TARGET, memory + stride * column)
+    group = load_i64(instruction, 8 * GROUP_NUMBER)
+    store_i64(instruction, 8 * INDEX, load_i64(load_i64(t, 8 * GROUP_INDEX), 8 * group))
+    kinds = load_i64(t, 8 * ROW_KINDS) if load_i64(instruction, 8 * KIND_MASK) != EVERY_KIND else np.int64(0)
+    store_i64(instruction, 8 * KINDS, kinds)
+    flags, flags_column = load_i64(t, 8 * ROW_FLAGS), load_i64(t, 8 * FLAGS_COLUMN)
+    if flags_column >= 0:  # its own column comes first
+        flags = memory + stride * flags_column if column != flags_column else np.int64(0)
+    store_i64(instruction, 8 * FLAGS, flags)
+    linked = load_i64(instruction, 8 * LINKED_COLUMN)
+    if linked == SENT_COLUMN:
+        store_i64(instruction, 8 * load_i64(instruction, 8 * LINKED_WORD), load_i64(t, 8 * SENT))
+    elif linked != NO_COLUMN:
+        store_i64(instruction, 8 * load_i64(instruction, 8 * LINKED_WORD), memory + stride * linked)
+
+
 @kernel
-def convert_columns(instructions, count, rows):
-    """Run `count` instructions, of `rows` rows each."""
-    for number in range(count):
-        instruction = instructions + 8 * INSTRUCTION * number
+def convert_columns(t):
+    """Run the instructions of a plan."""
+    rows = load_i64(t, 8 * ROWS)
+    for number in range(load_i64(t, 8 * INSTRUCTION_COUNT)):
+        instruction = load_i64(t, 8 * INSTRUCTIONS) + 8 * INSTRUCTION * number
+        _set_addresses(t, instruction)
         op = load_i64(instruction, 8 * OP)
         if op == NUMBER:
             _convert_column(instruction, NUMBER, rows)

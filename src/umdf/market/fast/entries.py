@@ -7,6 +7,7 @@ the selected rows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,7 @@ from umdf.market import families as e
 from umdf.market.fast import mapping_table as t
 from umdf.market.fast import select_kernel as s
 from umdf.market.fast.conversion_plan import ConversionPlan, TemplateTags, text_rows
-from umdf.market.rows import Rows
+from umdf.market.rows import MemoryColumns, Rows
 from umdf.wire.fast.decode.batch import Batch
 
 Numbers = NDArray[Any]
@@ -51,6 +52,16 @@ _CONDITION_CODES = {
     t.FLAG_THEORETICAL: s.IS_THEORETICAL,
     t.NO_INSTRUMENT: s.NO_INSTRUMENT,
 }
+# Of the kernel that selects entries, the arguments that are such columns.
+_KIND_ARGUMENTS = {
+    s.ENTRY_TYPES: "entry_type",
+    s.CONDITIONS: "conditions",
+    s.SETTL_FLAGS: "settl_flag",
+    s.INSTRUMENTS: "instrument_id",
+    s.RPT_SEQS: "rpt_seq",
+    s.ACTIONS: "update_action",
+    s.QUOTE_FLAGS: "quoted",
+}
 # Output of the kernel for each selected row, in its order.
 _SELECTION_DTYPES = {
     "entry": np.dtype(np.int32),
@@ -59,6 +70,7 @@ _SELECTION_DTYPES = {
     "kind": np.dtype(np.uint8),
     "entry_index": np.dtype(np.uint16),
     "flags": np.dtype(np.int32),
+    "unit": np.dtype(np.uint32),
 }
 
 
@@ -97,6 +109,7 @@ class EntrySelection:
     kind: Numbers
     entry_index: Numbers
     flags: Numbers
+    unit: Numbers
     is_identity: bool  # row i is entry i
 
     def __len__(self) -> int:
@@ -119,10 +132,14 @@ class EntryRows:
         self._shared_columns: dict[str, list[str]] = {name: [] for name in FAMILIES}  # shared with the kind plan
         for name, plan in self._plans.items():
             self._add_columns(name, plan)
+        for name in ("action", "side"):
+            self._plans["mbo"].reserve(name, e.MBO.column(name))
         self._arguments = np.zeros(s.ARGUMENTS, np.int64)
-        self._counts = np.zeros(s.FAMILIES, np.int64)
+        self._arguments_address, self._arguments_view = int(self._arguments.ctypes.data), self._arguments.data
+        self._counts = np.zeros(s.COUNTERS, np.int64)
         self._targets = np.zeros((s.FAMILIES, s.TARGET), np.int64)
-        self._seen_instruments = np.zeros((2, 2), np.int64)
+        self._reserve_entries(64)
+        self._reserve_instruments(16)
         self._stamp = 1
         fixed = {
             s.IS_SNAPSHOT: int(is_snapshot),
@@ -139,6 +156,7 @@ class EntryRows:
             s.COMPOSITE: t.COMPOSITE,
             s.TRADE: t.TRADE,
             s.HEADER: t.SNAPSHOT_HEADER,
+            s.UNKNOWN: t.UNKNOWN,
         }
         for argument, value in fixed.items():
             self._arguments[argument] = value
@@ -160,76 +178,75 @@ class EntryRows:
         number in the batch, their `msg_index` is for the caller to fill."""
         root, item = self.tags.lists[t.ENTRIES]
         entries, offsets = self.tags.entry_count(batch, t.ENTRIES), batch.offsets(root, item)
-        owners = np.repeat(np.arange(len(sent), dtype=np.int32), np.diff(offsets))
-        kind_columns = self._kind_plan.run(batch, entries, {t.ENTRIES: None, t.BODY: owners}, flags="quoted")
-        selections = self._select(batch, entries, offsets, kind_columns)
-        number = batch.message(root)
+        if len(self._owners) < entries:
+            self._reserve_entries(2 * entries)
+        longest = s.find_owners(buffer_address(offsets), len(sent), self._arguments_view[s.OWNERS])
+        kind_columns = self._kind_plan.run(entries, {t.ENTRIES: None, t.BODY: self._owners}, flags="quoted")
+        selections = self._select(batch, entries, offsets, longest, kind_columns)
         families = {
-            name: self._family_rows(batch, name, rows, kind_columns, sent, number) for name, rows in selections.items()
+            name: self._family_rows(batch, name, rows, kind_columns, sent) for name, rows in selections.items()
         }
         if self.is_snapshot and "mbo" in families:
-            self._fill_snapshot_headers(batch, families["mbo"].columns, selections["mbo"])
+            self._fill_snapshot_headers(families["mbo"].columns, selections["mbo"])
         return families
 
-    def _select(
-        self, batch: Batch, entries: int, offsets: Numbers, kind_columns: dict[str, Numbers]
-    ) -> dict[str, EntrySelection]:
-        arguments, longest = self._arguments, int(np.diff(offsets).max(initial=1))
-        kinds, marks = np.empty(entries, np.uint8), np.empty(entries, np.uint8)
+    def _reserve_entries(self, entries: int) -> None:
+        """Memory for what is known of each entry during one batch."""
+        self._owners = np.empty(entries, np.int32)  # its message
+        self._kinds, self._marks = np.empty(entries, np.uint8), np.empty(entries, np.uint8)
+        for argument, array in ((s.OWNERS, self._owners), (s.KINDS, self._kinds), (s.MARKS, self._marks)):
+            self._arguments[argument] = buffer_address(array)
+
+    def _reserve_instruments(self, longest: int) -> None:
+        """Memory for the instruments of one message."""
         size = 1 << (2 * longest).bit_length()
-        if self._seen_instruments.shape[0] < 2 * size:
-            self._seen_instruments = np.zeros((2 * size, 2), np.int64)
+        self._max_entries, self._seen_instruments = longest, np.zeros((2 * size, 2), np.int64)
+        self._arguments[s.SEEN], self._arguments[s.SEEN_MASK] = buffer_address(self._seen_instruments), size - 1
+
+    def _select(
+        self, batch: Batch, entries: int, offsets: Numbers, longest: int, kind_columns: MemoryColumns
+    ) -> dict[str, EntrySelection]:
+        arguments = self._arguments_view
+        if longest > self._max_entries:
+            self._reserve_instruments(2 * longest)
+        message_numbers = batch.message(self.tags.root)
         subs = self.tags.lists.get(t.UNDERLYINGS)
         underlying_offsets = (
             batch.offsets(*subs) if subs and batch.rows[self.tags.groups[t.UNDERLYINGS].index] else None
         )
-        for argument, array in (
-            (s.OFFSETS, offsets),
-            (s.ENTRY_TYPES, kind_columns["entry_type"]),
-            (s.CONDITIONS, kind_columns["conditions"]),
-            (s.SETTL_FLAGS, kind_columns["settl_flag"]),
-            (s.INSTRUMENTS, kind_columns["instrument_id"]),
-            (s.RPT_SEQS, kind_columns["rpt_seq"]),
-            (s.ACTIONS, kind_columns["update_action"]),
-            (s.QUOTE_FLAGS, kind_columns["quoted"]),
-            (s.KINDS, kinds),
-            (s.MARKS, marks),
-            (s.SEEN, self._seen_instruments),
-        ):
-            arguments[argument] = buffer_address(array)
+        arguments[s.OFFSETS], arguments[s.MESSAGE_NUMBERS] = buffer_address(offsets), buffer_address(message_numbers)
+        for argument, name in _KIND_ARGUMENTS.items():
+            arguments[argument] = kind_columns.address(name)
         arguments[s.MESSAGES], arguments[s.ENTRIES] = len(offsets) - 1, entries
-        arguments[s.SEEN_MASK] = self._seen_instruments.shape[0] // 2 - 1
         arguments[s.SUB_OFFSETS] = 0 if underlying_offsets is None else buffer_address(underlying_offsets)
         self._counts[:] = 0
-        self._stamp = s.classify_entries(arguments.ctypes.data, self._stamp)
-        self._count_unknown(batch, kinds)
+        self._stamp = s.classify_entries(self._arguments_address, self._stamp)
+        counts = self._counts.tolist()
+        if counts[s.UNKNOWN_ENTRIES]:
+            self._count_unknown(batch, self._kinds[:entries])
         selections: dict[str, EntrySelection] = {}
-        for number, (family, rows) in enumerate(zip(FAMILIES, self._counts.tolist(), strict=True)):
-            if rows:
-                arrays = self._allocate_selection(family, rows)
-                self._targets[number] = [buffer_address(array) for array in arrays.values()]
-                one_to_one = number == s.MBO and rows == entries and not self.is_snapshot
-                selections[family] = EntrySelection(**arrays, is_identity=one_to_one)
+        for number, family in enumerate(FAMILIES):
+            if counts[number]:
+                is_identity = number == s.MBO and counts[number] == entries and not self.is_snapshot
+                selections[family] = self._allocate_selection(number, counts[number], is_identity)
         self._counts[:] = 0
-        s.select_entries(arguments.ctypes.data)
+        s.select_entries(self._arguments_address)
         return selections
 
-    def _allocate_selection(self, family: str, rows: int) -> dict[str, Numbers]:
-        memory, at, arrays = (
-            self._pools[family].acquire(sum(64 + rows * d.itemsize for d in _SELECTION_DTYPES.values())),
-            0,
-            {},
-        )
-        for name, dtype in _SELECTION_DTYPES.items():
-            arrays[name] = memory.array[at : at + rows * dtype.itemsize].view(dtype)
-            at += -(-rows * dtype.itemsize // 64) * 64
-        return arrays
+    def _allocate_selection(self, number: int, rows: int, is_identity: bool) -> EntrySelection:
+        stride = (4 * rows + 63) & -64
+        memory = self._pools[FAMILIES[number]].acquire(stride * len(_SELECTION_DTYPES))
+        self._targets[number] = [memory.address + stride * place for place in range(len(_SELECTION_DTYPES))]
+        arrays = [
+            np.ndarray(rows, dtype, memory.array, stride * place)
+            for place, dtype in enumerate(_SELECTION_DTYPES.values())
+        ]
+        return EntrySelection(*arrays, is_identity)
 
     def _count_unknown(self, batch: Batch, kinds: Numbers) -> None:
         source = self.tags.find(t.ENTRY_TYPE, t.ENTRIES)
-        unknown_rows = np.flatnonzero(kinds == t.UNKNOWN)
-        if source is not None and len(unknown_rows):
-            text = text_rows(batch, source, unknown_rows)
+        if source is not None:
+            text = text_rows(batch, source, np.flatnonzero(kinds == t.UNKNOWN))
             if text is not None:
                 ends, content = text[0].tolist(), text[1].tobytes()
                 self.unknown.update(content[a:b].decode("utf-8", "replace") for a, b in pairwise(ends))
@@ -239,42 +256,33 @@ class EntryRows:
         batch: Batch,
         name: str,
         selection: EntrySelection,
-        kind_columns: dict[str, Numbers],
+        kind_columns: MemoryColumns,
         sent: Numbers,
-        number: Numbers,
     ) -> Rows:
         entry = None if selection.is_identity else selection.entry
         index = {t.ENTRIES: entry, t.UNDERLYINGS: selection.sub, t.BODY: selection.body}
         plan, rows = self._plans[name], len(selection)
-        columns = plan.run(batch, rows, index, kinds=selection.kind, flags=selection.flags, sent=sent)
+        columns = plan.run(rows, index, kinds=selection.kind, flags=selection.flags, sent=sent)
         columns["flags"] = selection.flags
         for column in self._shared_columns[name]:
-            columns[column] = (
-                kind_columns[column]
-                if entry is None
-                else _take_entries(kind_columns[column], entry, _KIND_COLUMNS[column][2])
-            )
+            if entry is None:
+                columns.share(column, kind_columns)
+            else:
+                columns[column] = _take_entries(kind_columns[column], entry, _KIND_COLUMNS[column][2])
         self._add_derived(name, selection, kind_columns, columns)
         texts = plan.run_texts(batch, index)
-        return Rows(
-            e.FAMILIES[name], number[selection.body], np.zeros(rows, np.uint16), selection.entry_index, columns, texts
-        )
+        no_index = np.zeros(rows, np.uint16)
+        return Rows(e.FAMILIES[name], selection.unit, no_index, selection.entry_index, columns, texts)
 
     def _add_derived(
-        self, name: str, selection: EntrySelection, kind_columns: dict[str, Numbers], columns: dict[str, Numbers]
+        self, name: str, selection: EntrySelection, kind_columns: MemoryColumns, columns: MemoryColumns
     ) -> None:
         """The columns that follow from the kind of an entry and from 279."""
         rows = len(selection)
         if name == "mbo":
-            columns["action"], columns["side"] = np.empty(rows, np.uint8), np.empty(rows, np.uint8)
-            sources = selection.kind, columns["update_action"], columns["price"], columns["size"]
-            s.book_actions(
-                *map(buffer_address, sources),
-                rows,
-                buffer_address(columns["action"]),
-                buffer_address(columns["side"]),
-                t.BID,
-            )
+            sources, targets = ("update_action", "price", "size"), ("action", "side")
+            kinds = buffer_address(selection.kind)
+            s.book_actions(kinds, *map(columns.address, sources), rows, *map(columns.address, targets), t.BID)
         elif name in ("trades", "statistics", "imbalance"):
             columns["action"] = _ACTION_OF_UPDATE[kind_columns["update_action"][selection.entry].view(np.uint8)]
         if name == "statistics":
@@ -288,11 +296,11 @@ class EntryRows:
         elif name == "control":
             columns["kind"] = np.full(rows, ord("R"), np.uint8)
 
-    def _fill_snapshot_headers(self, batch: Batch, columns: dict[str, Numbers], selection: EntrySelection) -> None:
+    def _fill_snapshot_headers(self, columns: MutableMapping[str, Numbers], selection: EntrySelection) -> None:
         """The clearing row at the start of a snapshot: its instrument and RptSeq are in the body."""
         headers = np.flatnonzero(selection.kind == t.SNAPSHOT_HEADER)
         body = np.ascontiguousarray(selection.body[headers])
-        for name, values in self._header_plan.run(batch, len(headers), {t.BODY: body}).items():
+        for name, values in self._header_plan.run(len(headers), {t.BODY: body}).items():
             columns[name][headers] = values
 
 

@@ -26,6 +26,7 @@ from umdf.wire.fast.layout import Layout
 
 Numbers = NDArray[Any]
 _SEQUENCE, _TS_SEND = (next(column for column in e.COMMON if column.name == name) for name in ("sequence", "ts_send"))
+_FAMILY_ORDER = {name: number for number, name in enumerate(e.FAMILIES)}
 _CONTROL_KINDS = {t.HEARTBEAT: "H", t.SEQUENCE_RESET: "S"}
 
 
@@ -59,23 +60,30 @@ class FastEventMapper:
         assert batch.layout is self.layout, "a batch of another template set"
         count = batch.messages
         units = Units(
-            np.full(count, e.NULL_I16 if channel_id is None else channel_id, np.int16),
-            np.full(count, seq_version, np.int64),
-            np.full(count, e.NULL, np.int64),
-            np.full(count, e.NULL, np.int64),
-            np.full(count, e.NULL, np.int64) if ts_recv is None else np.asarray(ts_recv, np.int64),
+            _filled(count, np.int16, e.NULL_I16 if channel_id is None else channel_id),
+            _filled(count, np.int64, seq_version),
+            _filled(count, np.int64, e.NULL),
+            _filled(count, np.int64, e.NULL),
+            _filled(count, np.int64, e.NULL) if ts_recv is None else np.asarray(ts_recv, np.int64),
         )
         parts: dict[str, list[Rows]] = {}
         for template_id in batch.templates:
             if template_id in self._templates:
                 for name, rows in self._templates[template_id].rows(batch, units).items():
                     parts.setdefault(name, []).append(rows)
-        families = {name: _merge_rows(parts[name]) for name in e.FAMILIES if name in parts}
+        families = {name: _merge_rows(parts[name]) for name in sorted(parts, key=_FAMILY_ORDER.__getitem__)}
         if msg_index is not None:
             indexes = np.asarray(msg_index, np.uint16)
             for rows in families.values():
                 rows.msg_index = indexes[rows.unit]
         return Events(units, families)
+
+
+def _filled(count: int, dtype: Any, value: int) -> Numbers:
+    """As `np.full`, in a third of the time for a few values."""
+    values = np.empty(count, dtype)
+    values.fill(value)
+    return values
 
 
 class _TemplateMapper:
@@ -103,10 +111,14 @@ class _TemplateMapper:
 
     def rows(self, batch: Batch, units: Units) -> dict[str, Rows]:
         """The rows by family; the messages become units."""
+        self.tags.use_batch(batch)
         numbers = batch.message(self.tags.root)
-        header = self._header_plan.run(batch, len(numbers), {t.BODY: None})
+        header = self._header_plan.run(len(numbers), {t.BODY: None})
         sequence, sent = header["sequence"], header["ts_send"]
-        units.sequence[numbers], units.ts_send[numbers] = sequence, sent
+        if len(numbers) == len(units):  # all messages are of this template
+            units.sequence, units.ts_send = sequence, sent
+        else:
+            units.sequence[numbers], units.ts_send[numbers] = sequence, sent
         families = self.entries.rows(batch, sent) if self.entries else {}
         body = self._body_rows.rows(batch, sequence) if self._body_rows else None
         return families if body is None else {**families, body.family.name: body}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from itertools import pairwise
 from typing import Any
 
@@ -30,10 +30,10 @@ class RuleConverter:
 
     def run(
         self, batch: Batch, rows: int, flags: Numbers, index: Mapping[int, Numbers | None] | None = None
-    ) -> tuple[dict[str, Numbers], dict[str, Text]]:
+    ) -> tuple[MutableMapping[str, Numbers], dict[str, Text]]:
         """Without an index, the rows are those of the tags' own group."""
         indexes = index or dict.fromkeys(self.plan.tags.groups)
-        return self.plan.run(batch, rows, indexes, flags=flags), self.plan.run_texts(batch, indexes)
+        return self.plan.run(rows, indexes, flags=flags), self.plan.run_texts(batch, indexes)
 
 
 class BodyRows:
@@ -99,7 +99,7 @@ class DefinitionRows:
         columns, texts = converter.run(batch, count, entry_flags)
         offsets = batch.offsets(*self.tags.lists[group]).copy()
         _flag_owners(flags, offsets, entry_flags)
-        return RepeatingGroup(offsets, columns, texts)
+        return RepeatingGroup(offsets, dict(columns), texts)
 
     def _add_feeds(self, batch: Batch, rows: Rows, flags: Numbers) -> None:
         """Channels and their feed types as one list; a channel without feed types is one entry of it."""
@@ -118,8 +118,8 @@ class DefinitionRows:
         feed[sizes[channel] == 0] = -1
         entry_flags = np.zeros(len(feed), np.int32)
         columns, texts = self._feeds.run(batch, len(feed), entry_flags, {t.FEED_TYPES: feed, t.BODY: None})
-        columns |= {name: values[channel] for name, values in channels.columns.items()}
-        rows.lists["feeds"] = RepeatingGroup(ends[channels.offsets].astype(np.int32), columns, texts)
+        columns.update({name: values[channel] for name, values in channels.columns.items()})
+        rows.lists["feeds"] = RepeatingGroup(ends[channels.offsets].astype(np.int32), dict(columns), texts)
         _flag_owners(flags, rows.lists["feeds"].offsets, entry_flags)
 
 
@@ -169,7 +169,7 @@ class NewsRows:
             entry_flags = np.zeros(count, np.int32)
             columns, _ = self._related.run(batch, count, entry_flags)
             offsets = batch.offsets(*tags.lists[t.INSTRUMENTS]).copy()
-            rows.lists["related"] = RepeatingGroup(offsets, columns)
+            rows.lists["related"] = RepeatingGroup(offsets, dict(columns))
             _flag_owners(rows.columns["flags"], offsets, entry_flags)
         return rows
 

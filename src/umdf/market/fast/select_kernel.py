@@ -25,8 +25,8 @@ from umdf.kernels import (
 MESSAGES, ENTRIES, OFFSETS, SUB_OFFSETS, IS_SNAPSHOT, ENTRY_TYPES, CONDITIONS, SETTL_FLAGS = range(8)
 INSTRUMENTS, RPT_SEQS, ACTIONS, QUOTE_FLAGS, KINDS, OWNERS, MARKS, ENTRY_TYPE_KINDS = range(8, 16)
 FAMILY_OF, SEEN, SEEN_MASK, COUNTS, TARGETS, EXCHANGE_LAST, IMPLIED_CONDITION, IMPLIED = range(16, 24)
-THEORETICAL, LAST_FLAG, SNAPSHOT_FLAG, COMPOSITE, TRADE, HEADER = range(24, 30)
-ARGUMENTS = 30
+THEORETICAL, LAST_FLAG, SNAPSHOT_FLAG, COMPOSITE, TRADE, HEADER, UNKNOWN, MESSAGE_NUMBERS = range(24, 32)
+ARGUMENTS = 32
 
 # When the second kind of a letter is meant: LETTER_KINDS has (kind, other kind, when) for each of 256.
 ALWAYS, IS_LAST_PRICE, IS_THEORETICAL, NO_INSTRUMENT = 0, 1, 2, 3
@@ -34,10 +34,12 @@ ALWAYS, IS_LAST_PRICE, IS_THEORETICAL, NO_INSTRUMENT = 0, 1, 2, 3
 # Families: mbo, and what FAMILY_OF says of a kind; NOWHERE has no row of its own.
 MBO, TRADES, STATISTICS, STATUS, IMBALANCE, PRICE_BAND, CONTROL = range(7)
 FAMILIES, NO_FAMILY, MBO_ONLY = 7, -1, -2
+UNKNOWN_ENTRIES = FAMILIES  # counted after the families
+COUNTERS = FAMILIES + 1
 
 # Where a family's rows are written: TARGETS has these addresses for each.
-T_ENTRY, T_BODY, T_SUB, T_KIND, T_ENTRY_INDEX, T_FLAGS = range(6)
-TARGET = 6
+T_ENTRY, T_BODY, T_SUB, T_KIND, T_ENTRY_INDEX, T_FLAGS, T_UNIT = range(7)
+TARGET = 7
 
 # Marks of an entry.
 IN_MBO, LAST_IN_MBO, LAST_OF_ALL = 1, 2, 4
@@ -93,6 +95,18 @@ def _count(t, family, number):
 
 
 @kernel
+def find_owners(offsets, messages, owners):
+    """The message of each entry; returns the most entries of a message."""
+    longest = np.int64(0)
+    for message in range(messages):
+        first, last = np.int64(load_i32(offsets, 4 * message)), np.int64(load_i32(offsets, 4 * message + 4))
+        for entry in range(first, last):
+            store_i32(owners, 4 * entry, np.int32(message))
+        longest = max(longest, last - first)
+    return longest
+
+
+@kernel
 def classify_entries(t, stamp):
     """Kinds, marks and counts of all entries. `stamp` is above all that were used with SEEN; returns the next."""
     snapshot, subs = get(t, IS_SNAPSHOT), get(t, SUB_OFFSETS)
@@ -108,6 +122,8 @@ def classify_entries(t, stamp):
         for entry in range(last - 1, first - 1, -1):
             kind, mark = _entry_kind(t, entry), np.int64(0)
             family, instrument = load_i64(get(t, FAMILY_OF), 8 * kind), load_i64(get(t, INSTRUMENTS), 8 * entry)
+            if kind == get(t, UNKNOWN):
+                _count(t, UNKNOWN_ENTRIES, 1)
             numbered = snapshot == 0 and load_i64(get(t, RPT_SEQS), 8 * entry) != NULL
             if numbered or family == MBO_ONLY or family == CONTROL or family == TRADES:
                 bust = family == TRADES and is_delete(np.int64(load_i8(get(t, ACTIONS), entry)))
@@ -145,6 +161,7 @@ def _write_row(t, family, entry, body, sub, kind, entry_index, flags):
     store_u8(load_i64(target, 8 * T_KIND), row, np.uint8(kind))
     store_u16(load_i64(target, 8 * T_ENTRY_INDEX), 2 * row, np.uint16(min(entry_index, 65535)))
     store_i32(load_i64(target, 8 * T_FLAGS), 4 * row, np.int32(flags))
+    store_i32(load_i64(target, 8 * T_UNIT), 4 * row, load_i32(get(t, MESSAGE_NUMBERS), 4 * body))
 
 
 @kernel
@@ -186,12 +203,12 @@ def select_entries(t):
                     _write_row(t, family, entry, message, sub, kind, entry_index, own)
 
 
-_A, _B, _C, _M, _N, _R, _T = 65, 66, 67, 77, 78, 82, 84
+_A, _B, _C, _M, _N, _R, _T, _U = 65, 66, 67, 77, 78, 82, 84, 85
 
 
 @inlined
 def _book_action(update, price, size):
-    """279 of a bid or offer. An entry of a snapshot has none: it is new."""
+    """279 of a bid or offer. An entry of a snapshot has none: it is new. Another code than those of 1.3.2 is unknown."""
     if update <= 0:
         return _A
     if update == 1:
@@ -200,7 +217,7 @@ def _book_action(update, price, size):
         return _R
     if update == 5:
         return _C if price == NULL and size == NULL else _M  # 9.7
-    return _C if update == 2 or update == 4 else _N
+    return _C if update == 2 or update == 4 else _U
 
 
 @kernel

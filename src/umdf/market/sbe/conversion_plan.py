@@ -1,23 +1,26 @@
 """The Binary table as a program for `convert_kernel`: every instruction, without this batch's addresses.
 
-An address is the start of some memory (a *base*: a decoded node, a family, a list of indices …) plus an offset within
-it, so a batch only has to supply its bases. Columns of a family are one *stride* apart.
+An address is the start of some memory (a *base*: a family, a list of indices …) plus an offset within it, so a batch
+only has to supply its bases. Columns of a family are one *stride* apart; those of decoded messages are looked up in the
+decoder's tables.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import buffer_address
 from umdf.market.families import FAMILIES, SNAPSHOT, Column, Family
+from umdf.market.rows import ColumnPlaces
 from umdf.market.sbe import convert_kernel as k
 from umdf.market.sbe.instructions import KINDS, Instruction, InstructionBuilder
 from umdf.market.sbe.mapping_rules import Combine, Constant, FieldSource, MonthYear, TemplateRule, find_node
 from umdf.market.sbe.mapping_table import RULES
-from umdf.wire.sbe.column_store import StoreLayout
+from umdf.wire.sbe import tables_kernel as w
 from umdf.wire.sbe.layout import Layout, Node, null_bits
 
 # What the book kernel reads raw, so that mbo always has it.
@@ -29,7 +32,6 @@ REQUIRED_COLUMNS = {
 }
 KEY_COLUMNS = (("unit", np.dtype(np.uint32)), ("msg_index", np.dtype(np.uint16)), ("entry_index", np.dtype(np.uint16)))
 UNIT, MSG_INDEX, ENTRY_INDEX = 0, 1, 2
-MAX_PROGRAMS = 256
 ALWAYS, MERGED, IDENTITY = 0, 1, 2  # when an instruction runs: gates of a family are MERGED + 2 · number, …
 ALWAYS_MERGED = ("mbo",)  # `events` looks up the index of any message among its rows
 NOT_CONSTANT = {"flags", "trades.side"}  # something is added to them later
@@ -44,10 +46,12 @@ class FamilyPlan:
     rules: list[int]  # numbers of its rules
     columns: list[Column]  # of numbers
     constants: dict[str, int] = field(default_factory=dict)  # columns that are the same in every row of any batch
-    dtypes: list[tuple[str, np.dtype[np.generic]]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.dtypes = [(column.name, column.dtype) for column in self.columns]
+    @cached_property
+    def places(self) -> ColumnPlaces:
+        """Of each column its stride in the family's memory, its type, and its value where that is always the same."""
+        columns = enumerate(self.columns, len(KEY_COLUMNS))
+        return {c.name: (index, c.dtype, self.constants.get(c.name)) for index, c in columns}
 
     def column_index(self, name: str) -> int:
         """The stride of a column in the family's memory."""
@@ -62,40 +66,19 @@ class RulePlan:
     builder: InstructionBuilder
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
-    """The instructions that some set of templates needs, as arrays, so that a batch's addresses are a few sums."""
-
-    instructions: NDArray[np.int64]
-    base_numbers: NDArray[np.int64]  # of each address: which base, how far from it, how many strides further
-    offsets: NDArray[np.int64]
-    stride_counts: NDArray[np.int64]
-    count_numbers: NDArray[np.int64]  # which count, which gate
-    gate_numbers: NDArray[np.int64]
-
-    def set_addresses(self, bases: NDArray[np.int64], strides: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Write the addresses and counts of a batch into the program."""
-        addresses = bases[self.base_numbers]
-        addresses += self.offsets
-        addresses += strides[self.base_numbers] * self.stride_counts
-        self.instructions[:, : k.ADDRESSES] = addresses
-        self.instructions[:, k.COUNT] = counts
-
-
 class AddressBases:
-    """The numbers of the bases: 0 is none, then nodes, families, and for each rule its places and parents."""
+    """The numbers of the bases: 0 is none, then the decoder's tables, families, and for each rule its places and
+    parents."""
+
+    NODE_TABLE, COLUMN_TABLE, PART_TABLE, MESSAGE_COUNTS = 1, 2, 3, 4
 
     def __init__(self, nodes: int, families: int, rules: int) -> None:
-        self.families = 1 + nodes
+        self.families = 1 + self.MESSAGE_COUNTS
         self.positions = self.families + families
         self.parents = self.positions + rules
         self.slots = self.parents + rules  # by node
         self.first, self.book_counts, self.counts, self.totals = range(self.slots + nodes, self.slots + nodes + 4)
-        self.messages = self.totals + 1
-        self.count = self.messages + 1
-
-    def node(self, node: Node) -> int:
-        return 1 + node.index
+        self.count = self.totals + 1
 
 
 class ConversionPlan:
@@ -110,14 +93,13 @@ class ConversionPlan:
         self._tables: list[NDArray[np.int64]] = []
         self._instructions: list[NDArray[np.int64]] = []
         self._addresses: list[list[tuple[int, int, int]]] = []  # for each address: base, offset, strides
-        self._sources: list[tuple[int, int, Node, str, int]] = []  # instruction, address, node, stretch, column
         self._gates: list[tuple[int, int]] = []  # which count, which gate
         self._choose_rules(layout, tracked)
         self.bases = AddressBases(len(layout.nodes), len(self.families), len(self.rules))
         # The counts after those of the nodes.
         self.messages_count, self.packets_count = len(layout.nodes), len(layout.nodes) + 1
         row = self._new_instruction(k.FIRST_MESSAGES, self.packets_count)
-        self._set_address(row, k.SOURCE, self.bases.messages)
+        self._set_address(row, k.SOURCE, self.bases.MESSAGE_COUNTS)
         self._set_address(row, k.TARGET, self.bases.first)
         for template in sorted({each.rule.template for each in self.rules if "." not in each.rule.family}):
             self._add_message_slots(layout.roots[template])
@@ -166,9 +148,15 @@ class ConversionPlan:
         self._addresses[number][word] = base, offset, strides
 
     def _set_source(self, row: int, word: int, node: Node, attribute: str, number: int = 0) -> None:
-        """An address within a decoded node; where exactly depends on how far its table has grown."""
-        self._set_address(row, word, self.bases.node(node))
-        self._sources.append((row, word, node, attribute, number))
+        """An address within a decoded node: the decoder's tables have it."""
+        if attribute in ("packet", "index"):
+            base, at = self.bases.NODE_TABLE, w.NODE * node.index + (w.N_PACKET if attribute == "packet" else w.N_INDEX)
+        elif attribute == "offsets":
+            base, at = self.bases.PART_TABLE, w.PART * (node.first_part + number) + w.P_OFFSETS
+        else:
+            field = w.C_VALUES if attribute == "values" else w.C_BITMAP
+            base, at = self.bases.COLUMN_TABLE, w.COLUMN * (node.first_column + number) + field
+        self._set_address(row, word, base, 8 * at, k.LOOKED_UP)
 
     def _add_message_slots(self, root: Node) -> None:
         row = self._new_instruction(k.MESSAGE_SLOTS, root.index)
@@ -296,58 +284,13 @@ class ConversionPlan:
             self._instructions[row][k.TABLE] = buffer_address(instruction.table)
 
     def _finish(self) -> None:
-        addresses, gates = np.array(self._addresses, np.int64), np.array(self._gates, np.int64)
-        base, offset, strides = (np.ascontiguousarray(addresses[:, :, i]) for i in range(3))
-        self._full_program = Program(
-            np.array(self._instructions, np.int64), base, offset, strides, gates[:, 0], gates[:, 1]
-        )
-        self._programs: dict[bytes, Program] = {}
-        self.gates = MERGED + 2 * len(self.families)
-        self.rule_nodes = np.array([each.builder.node.index for each in self.rules])
-        is_rule_of_family = np.arange(len(self.families))[:, None] == np.array([each.family for each in self.rules])
-        plain = ["." in rule.family or not (rule.group or rule.required_field) for rule in (p.rule for p in self.rules)]
-        self.rules_of_family, self.simple_rules_of_family = (
-            is_rule_of_family.astype(np.int64),
-            (is_rule_of_family & plain).astype(np.int64),
-        )
-        self.always_merged = [each.number for each in self.families if each.family.name in ALWAYS_MERGED]
+        self.instructions = np.array(self._instructions, np.int64)
+        self.addresses, gates = np.array(self._addresses, np.int64), np.array(self._gates, np.int64)
+        self.count_numbers, self.gate_numbers = gates[:, 0], gates[:, 1]
         self.rules_with_texts = [each for each in self.rules if _has_texts(each.rule)]
-        self.source_nodes = list({node.index: node for _, _, node, _, _ in self._sources}.values())
-        self._known_layouts: dict[int, StoreLayout] = {}
-
-    def program(self, counts: NDArray[np.int64]) -> Program:
-        """The instructions for a batch with these counts of rows."""
-        has_rows = counts > 0
-        key = has_rows.tobytes()
-        selected = self._programs.get(key)
-        if selected is None:
-            if len(self._programs) == MAX_PROGRAMS:
-                self._programs.clear()
-            full, is_needed = self._full_program, has_rows[self._full_program.count_numbers]
-            of = (
-                full.instructions,
-                full.base_numbers,
-                full.offsets,
-                full.stride_counts,
-                full.count_numbers,
-                full.gate_numbers,
-            )
-            selected = self._programs[key] = Program(*(array[is_needed] for array in of))
-        return selected
 
     def find_family(self, name: str) -> FamilyPlan | None:
         return next((family for family in self.families if family.family.name == name), None)
-
-    def update_offsets(self, node: Node, layout: StoreLayout) -> None:
-        """Update the addresses of a node's columns, if its table has changed."""
-        if self._known_layouts.get(node.index) is layout:
-            return
-        self._known_layouts[node.index] = layout
-        for row, word, of, attribute, number in self._sources:
-            if of is node:
-                found = getattr(layout, attribute)
-                self._full_program.offsets[row, word] = found if isinstance(found, int) else found[number]
-        self._programs.clear()
 
 
 def list_path(rule: TemplateRule, name: str) -> str:

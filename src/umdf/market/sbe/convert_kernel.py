@@ -26,6 +26,7 @@ from umdf.kernels import (
     store_u16,
     store_u32,
 )
+from umdf.wire.sbe.tables_kernel import N_ROWS, NODE
 
 # An instruction, as int64s. First its addresses, then what the plan knows.
 SOURCE, SECOND, TARGET, POSITIONS, EXTRA, FLAGS = 0, 1, 2, 3, 4, 5
@@ -34,19 +35,18 @@ OP, COUNT, KIND, SIZE, NULL, ABSENT, LOW, HIGH, FACTOR, TABLE, SHIFT = 6, 7, 8, 
 MASK = 17  # of a look-up: the bits that count; of other moves: whether there is a null value
 INSTRUCTION = 18
 
+LOOKED_UP = -1  # instead of strides: the address is in a table, at this offset from its base
+
+# The table of arguments of `run_program`. Of each address its base, offset and strides; of each list its base and the
+# count that gives its length. Counts: rows by node, then all messages and packets.
+INSTRUCTIONS, INSTRUCTION_COUNT, INSTRUCTION_ADDRESSES, COUNT_NUMBERS, BASES, STRIDES = 0, 1, 2, 3, 4, 5
+LISTS, LIST_COUNT, COUNTS, NODE_COUNT, TOTALS, FAMILY_COUNT = 6, 7, 8, 9, 10, 11
+SCRATCH, SCRATCH_SIZE, NODE_TABLE, MESSAGE_COUNTS, PACKETS = 12, 13, 14, 15, 16
+ARGUMENTS = 17
+
 # Operations that find row indices.
-MESSAGE_SLOTS, ZERO, MARK, MARK_IF, MARK_GROUP, PREFIX, POSITION, POSITION_GROUP, IDENTITY, FIRST_MESSAGES = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-)
+MESSAGE_SLOTS, ZERO, MARK, MARK_IF, MARK_GROUP = 0, 1, 2, 3, 4
+PREFIX, POSITION, POSITION_GROUP, IDENTITY, FIRST_MESSAGES = 5, 6, 7, 8, 9
 # Operations that move columns: the quick ones, then the general ones.
 CONSTANT, COPY_8, COPY_4, COPY_2, NULL_8, WIDEN_4, SCALE_8 = 20, 21, 22, 23, 24, 25, 26
 TABLE_1, TABLE_4, OR_4 = 27, 28, 29
@@ -300,11 +300,56 @@ def _entry_index(p):
         store_u16(target, 2 * _load_position(positions, j), np.uint16(j - first))
 
 
+@outlined
+def _set_counts(t):
+    """Rows of each node, messages and packets of the batch."""
+    counts, nodes, packets = _get(t, COUNTS), _get(t, NODE_COUNT), _get(t, PACKETS)
+    for node in range(nodes):
+        store_i64(counts, 8 * node, _get(_get(t, NODE_TABLE), NODE * node + N_ROWS))
+    messages = np.int64(0)
+    for packet in range(packets):
+        messages += np.int64(load_u16(_get(t, MESSAGE_COUNTS), 2 * packet))
+    store_i64(counts, 8 * nodes, messages)
+    store_i64(counts, 8 * nodes + 8, packets)
+    for family in range(_get(t, FAMILY_COUNT)):
+        store_i64(_get(t, TOTALS), 8 * family, np.int64(0))
+
+
+@outlined
+def _place_lists(t):
+    """Put the lists of indices one after the other; returns the bytes that they take."""
+    used = (8 - _get(t, SCRATCH) % 8) % 8
+    for number in range(_get(t, LIST_COUNT)):
+        entry = _get(t, LISTS) + 16 * number
+        store_i64(_get(t, BASES), 8 * _get(entry, 0), _get(t, SCRATCH) + used)
+        used += 8 * ((_get(_get(t, COUNTS), _get(entry, 1)) + 3) >> 1)  # u32, two more than the count
+    return used
+
+
+@outlined
+def _set_addresses(t, p, number):
+    """The addresses and the count of an instruction."""
+    addresses, bases = _get(t, INSTRUCTION_ADDRESSES) + 24 * ADDRESSES * number, _get(t, BASES)
+    for word in range(ADDRESSES):
+        base, offset, strides = _get(addresses, 3 * word), _get(addresses, 3 * word + 1), _get(addresses, 3 * word + 2)
+        if strides == LOOKED_UP:
+            address = load_i64(_get(bases, base), offset)
+        else:
+            address = _get(bases, base) + offset + strides * _get(_get(t, STRIDES), base)
+        store_i64(p, 8 * word, address)
+    store_i64(p, 8 * COUNT, _get(_get(t, COUNTS), _get(_get(t, COUNT_NUMBERS), number)))
+
+
 @kernel
-def run_program(program, instruction_count):
-    """Run a program of so many instructions."""
-    for number in range(instruction_count):
-        p = program + 8 * INSTRUCTION * number
+def run_program(t):
+    """Run a program on a batch; returns 0, or how many bytes of scratch memory it needs."""
+    _set_counts(t)
+    needed = _place_lists(t)
+    if needed > _get(t, SCRATCH_SIZE):
+        return needed
+    for number in range(_get(t, INSTRUCTION_COUNT)):
+        p = _get(t, INSTRUCTIONS) + 8 * INSTRUCTION * number
+        _set_addresses(t, p, number)
         op, count = _get(p, OP), _get(p, COUNT)
         if count == 0:
             continue
@@ -343,4 +388,4 @@ def run_program(program, instruction_count):
             _repeat(p)
         elif op == ENTRY_INDEX:
             _entry_index(p)
-    return 0
+    return np.int64(0)

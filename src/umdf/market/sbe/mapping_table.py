@@ -25,6 +25,7 @@ from umdf.market.families import (
     SNAPSHOT,
     THEORETICAL_OPENING,
     TRD_SUB_TYPES,
+    UNKNOWN_ACTION,
     VWAP,
 )
 from umdf.market.sbe.definition_mapping import DEFINITION_RULE
@@ -56,11 +57,6 @@ EVENT_BITS = {7: LAST, 4: IMPLIED, 5: RECOVERY}  # MatchEventIndicator (11.1)
 CONDITION_BITS = {bit: 1 << bit for bit in range(15)}  # TradeCondition and ImbalanceCondition (11.2, 11.3)
 
 
-def _unknown_action_flag(codes: Mapping[int, str]) -> CodeMap:
-    """A book message with an unknown action: the book can no longer be trusted."""
-    return CodeMap("mDUpdateAction", {code: 0 for code in codes}, MAYBE_BAD_BOOK)
-
-
 _SUB_TYPES = {code: CONDITIONS[word] for code, word in TRD_SUB_TYPES.items()}
 _EVENT_FLAGS = Bits("matchEventIndicator", EVENT_BITS)
 _CONDITIONS = Combine(
@@ -76,6 +72,13 @@ _CONDITIONS = Combine(
 def _common(time: str = "transactTime", rpt_seq: str = "rptSeq", flags: FieldSource = _EVENT_FLAGS) -> Columns:
     when: Columns = {"ts_event": Scale(time)} if time else {}
     return {"instrument_id": Copy("securityID"), **when, "rpt_seq": Copy(rpt_seq), "flags": flags}
+
+
+def _book_action(codes: Mapping[int, str]) -> Columns:
+    """Of a message that changes the book: with an unknown action the book can no longer be trusted."""
+    flag = CodeMap("mDUpdateAction", {code: 0 for code in codes}, MAYBE_BAD_BOOK)
+    action = CodeMap("mDUpdateAction", codes, UNKNOWN_ACTION)
+    return {"action": action, **_common(flags=Combine("", (_EVENT_FLAGS, flag)))}
 
 
 _ENTRY_TIME = _common("mDEntryTimestamp")
@@ -167,10 +170,9 @@ _MBO = (
         52,
         "mbo",
         {
-            "action": CodeMap("mDUpdateAction", MASS_ACTION),
+            **_book_action(MASS_ACTION),
             "side": CodeMap("mDEntryType", SIDE),
             "position": Copy("mDEntryPositionNo"),
-            **_common(flags=Combine("", (_EVENT_FLAGS, _unknown_action_flag(MASS_ACTION)))),
             **_ACTION_AND_ENTRY,
         },
         when=(
@@ -189,22 +191,15 @@ _MBO = (
         51,
         "mbo",
         # An order that was matched away had no size before version 15, and a delete needs none.
-        {
-            "action": constant("C"),
-            **_ORDER,
-            "size": Copy("mDEntrySize", or_null=True),
-            **_common(),
-            **_ACTION_AND_ENTRY,
-        },
+        {"action": constant("C"), **_ORDER, "size": Copy("mDEntrySize", or_null=True), **_common(), **_ACTION_AND_ENTRY},
         when=({"action": "C"},),
     ),
     TemplateRule(
         50,
         "mbo",
         {
-            "action": CodeMap("mDUpdateAction", ORDER_ACTION),
+            **_book_action(ORDER_ACTION),
             **_ORDER,
-            **_common(flags=Combine("", (_EVENT_FLAGS, _unknown_action_flag(ORDER_ACTION)))),
             **_ACTION_AND_ENTRY,
         },
         when=({"action": "AM"},),

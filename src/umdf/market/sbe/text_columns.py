@@ -34,14 +34,14 @@ class _Found:
 
 def add_text_columns(run: ConversionRun, families: dict[str, Rows]) -> None:
     """Add the columns that are not numbers."""
-    for name, rows in families.items():
-        rules = [plan for plan in run.plan.rules_with_texts if plan.rule.family == name]
-        parts = [_found(run, each, rows) for each in rules if run.batch.rows[each.builder.node.index]]
-        if not parts:
+    for family in run.filled:
+        if not family.text_rules or family.is_list:
             continue
+        rows, rules = families[family.plan.family.name], family.text_rules
+        parts = [_found(run, each, rows) for each in rules if run.batch.rows[each.builder.node.index]]
         if len(parts) > 1 or len(parts[0].places) < len(rows):
             parts = [_joined(parts, rows)]
-        rows.columns |= parts[0].months
+        rows.columns.update(parts[0].months)
         rows.texts |= parts[0].texts
         rows.lists |= parts[0].lists
         for each in rules:
@@ -193,9 +193,9 @@ def _group(
     table, memory = run.batch.store_of(root)
     place = table.offsets[root.children.index(entry.builder.node.index)]
     offsets = _offsets(memory.array, place, int(run.batch.rows[root.index]))
-    if not run.totals[family.number]:
+    if not run.totals.get(family.number):
         return RepeatingGroup(offsets, {})
-    columns = run.columns(family)
+    columns = dict(run.columns(family))
     wrong = columns.pop("flags") & OUT_OF_RANGE != 0
     if wrong.any():
         parents = np.repeat(places, np.diff(offsets))

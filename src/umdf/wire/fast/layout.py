@@ -125,6 +125,7 @@ class Layout:
         self.roots: dict[int, Node] = {}  # by template id
         for template_id, template in sorted(templates.by_id.items()):
             self.roots[template_id] = self._add_node(template.body, template.name, template, None)
+        self.root_indexes = [(template_id, node.index) for template_id, node in self.roots.items()]
 
     def _add_node(self, segment: Segment, path: str, template: Template, parent: int | None) -> Node:
         node = Node(len(self.nodes), path, segment, template, parent)

@@ -1,10 +1,10 @@
-"""The memory that decoded rows live in: one table per node, which grows, and is reused when nothing refers to it."""
+"""The memory that decoded rows live in: one table per node, which grows."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from umdf.buffers import ALIGNMENT, Memory, Pool
+from umdf.buffers import ALIGNMENT, Memory
 from umdf.errors import UmdfError
 from umdf.wire.sbe.layout import Node
 
@@ -60,7 +60,6 @@ class ColumnStore:
         self.node = node
         self.layout = StoreLayout(node, 0)
         self.memory: Memory | None = None
-        self._pool = Pool()
 
     @property
     def allocated(self) -> Memory:
@@ -68,27 +67,17 @@ class ColumnStore:
         assert self.memory is not None
         return self.memory
 
-    def start_batch(self) -> None:
-        """Start a new batch in memory that nothing refers to: the same if possible."""
-        self.memory = None
-        self.memory = self._pool.acquire(self.layout.nbytes)
-        self._start_offsets(self.memory)
-
     def grow(self, rows: int) -> None:
         """Four times the capacity, with the rows so far."""
         old, memory = self.layout, self.memory
         self.layout = StoreLayout(self.node, max(INITIAL_CAPACITY, 4 * old.capacity))
-        self.memory = self._pool.acquire(self.layout.nbytes)
-        self._start_offsets(self.memory)
+        self.memory = Memory(self.layout.nbytes)
+        for place in self.layout.offsets:  # Arrow's offsets start at 0; the kernel writes only where each row ends
+            self.memory.array[place : place + 4] = 0
         if memory is not None:
             ranges = zip(old.used_ranges(self.node, rows), self.layout.used_ranges(self.node, rows), strict=True)
             for (source, nbytes), (target, _) in ranges:
                 self.memory.array[target : target + nbytes] = memory.array[source : source + nbytes]
-
-    def _start_offsets(self, memory: Memory) -> None:
-        """Arrow's offsets start at 0; the kernel writes only where each row ends."""
-        for place in self.layout.offsets:
-            memory.array[place : place + 4] = 0
 
 
 class VarDataStore:
@@ -97,13 +86,6 @@ class VarDataStore:
     def __init__(self) -> None:
         self.capacity = 0
         self.memory: Memory | None = None
-        self._pool = Pool()
-
-    def start_batch(self) -> int:
-        """Start a new batch; the address of its memory."""
-        self.memory = None
-        self.memory = self._pool.acquire(self.capacity)
-        return self.memory.address
 
     def grow(self, used: int) -> int:
         """Four times the capacity, with the bytes so far; the new address."""
@@ -111,7 +93,7 @@ class VarDataStore:
             raise UmdfError("a variable-length field exceeds 2 GiB in one batch", "decode fewer packets per batch")
         old = self.memory
         self.capacity = min(max(INITIAL_DATA_CAPACITY, 4 * self.capacity), MAX_DATA_CAPACITY)
-        self.memory = self._pool.acquire(self.capacity)
+        self.memory = Memory(self.capacity)
         if old is not None:
             self.memory.array[:used] = old.array[:used]
         return self.memory.address

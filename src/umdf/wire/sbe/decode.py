@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import Memory, Pool, ReferenceWatch, buffer_address
+from umdf.buffers import Memory, buffer_address
 from umdf.wire.sbe import tables_kernel as k
-from umdf.wire.sbe.column_store import ColumnStore, StoreLayout, VarDataStore
+from umdf.wire.sbe.batch_memory import BatchMemory, MemorySlot, RowLists
+from umdf.wire.sbe.column_store import StoreLayout
 from umdf.wire.sbe.decode_kernel import decode_packets
 from umdf.wire.sbe.headers import PacketHeaders, read_packet_headers
 from umdf.wire.sbe.layout import Column, Layout, Node
@@ -57,9 +58,7 @@ ARGUMENTS_TAIL = struct.Struct(
     f"<{8 * k.QUARANTINE_ROWS}xq{8 * _TAIL_GAPS[0]}xq{8 * _TAIL_GAPS[1]}xq{8 * _TAIL_GAPS[2]}xqq"
 )
 PacketArrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
-NodeStores = dict[int, tuple[StoreLayout, Memory]]  # by node, the address of its columns
-NO_WATCH = ReferenceWatch(None, ())  # has not begun, so it is never quiet
-NO_DATA: dict[int, Memory | None] = {}
+MAX_SLOTS = 4  # batches whose memory is reused; more that are in use at a time get memory of their own
 NO_QUARANTINE = np.empty((0, k.QUARANTINE_ROW), np.int64)
 
 
@@ -89,136 +88,68 @@ class Decoder:
     """Decodes batches of packets by one schema. Not thread-safe: use one per thread."""
 
     def __init__(self, schema: Schema, *, validity: bool = True) -> None:
-        self.layout = layout = Layout(schema)
-        self._nodes, self._columns, self._parts = layout.node_table.copy(), layout.columns.copy(), layout.parts.copy()
-        self._rows = self._nodes[:, k.N_ROWS]
-        list_sizes = 2 * self._nodes[:, k.N_MAX_PENDING]  # places, and the tags of messages
-        list_offsets = np.cumsum(list_sizes) - list_sizes
-        self._row_offsets = np.empty(int(list_sizes.sum()), np.uint32)
-        self._meta = np.empty(len(self._row_offsets), np.int64)
-        self._nodes[:, k.N_ROW_OFFSETS] = self._row_offsets.ctypes.data + 4 * list_offsets
-        self._nodes[:, k.N_META] = self._meta.ctypes.data + 8 * list_offsets
-        self._stores = [ColumnStore(node) for node in layout.nodes]
-        self._active_stores: list[ColumnStore] = []
-        self._node_stores: NodeStores = {}  # what a batch gets
-        self._watch = NO_WATCH
-        self._data = [VarDataStore() for _ in layout.data]
-        self._active_data: list[int] = []
-        self._data_used, self._data_capacity, self._data_address = np.zeros((3, len(layout.data) + 1), np.int64)
-        self._data_saved = np.zeros(2 * len(layout.data) + 1, np.int64)
-        self._message_counts = Pool()
-        self._quarantine = np.empty((256, k.QUARANTINE_ROW), np.int64)
-        self._stack = np.zeros(4 * (k.MAX_DEPTH + 2), np.int64)
-        self._arguments = np.zeros(k.ARGUMENTS, np.int64)
-        for place, array in (
-            (k.NODES, self._nodes),
-            (k.COLUMNS, self._columns),
-            (k.PARTS, self._parts),
-            (k.NODE_OF_TEMPLATE, layout.node_of_template),
-            (k.DATA_USED, self._data_used),
-            (k.DATA_CAPACITY, self._data_capacity),
-            (k.DATA_ADDRESS, self._data_address),
-            (k.DATA_SAVED, self._data_saved),
-            (k.QUARANTINE, self._quarantine),
-            (k.STACK, self._stack),
-        ):
-            self._arguments[place] = array.ctypes.data
-        self._arguments[k.NODE_COUNT], self._arguments[k.DATA_COUNT] = len(layout.nodes), len(layout.data)
-        self._arguments[k.SCHEMA_ID], self._arguments[k.VALIDITY] = schema.id, validity
-        self._arguments[k.QUARANTINE_CAPACITY] = len(self._quarantine)
-        self._arguments[k.OLDEST], self._arguments[k.NEWEST] = schema.oldest, schema.version
+        self.layout = Layout(schema)
+        self._validity = validity
+        self._lists = RowLists(self.layout)
+        self._slots: list[MemorySlot] = []
         self._buffer, self._buffer_address = np.empty(0, np.uint8), 0
-        self._arguments_address: int = self._arguments.ctypes.data
-        self._arguments_view: memoryview = self._arguments.data
 
     def decode(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Batch:
         """Decode the packets buffer[start[i]:end[i]]."""
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
-        arguments, packets = self._arguments, len(start)
+        packets = len(start)
         assert packets == len(end)
         if buffer is not self._buffer:  # a chunk of a file is many batches
             assert buffer.flags.c_contiguous
             self._buffer, self._buffer_address = buffer, buffer_address(buffer)
+        slot, first, has_grown = self._free_slot(), 0, False
+        # No variable for the memory of the slot: it would be another reference, which the slot counts.
+        if slot.memory.message_counts.nbytes < 2 * packets:
+            slot.memory.reserve_packets(packets)
+            has_grown = True
         spans = buffer_address(start), buffer_address(end), packets
-        ARGUMENTS_HEAD.pack_into(self._arguments_view, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans)
-        counts = self._message_counts.acquire(2 * packets)
-        arguments[k.MESSAGES] = counts.address
-        if not self._watch.is_unchanged():
-            self._start_batch()
-        for number in self._active_data:
-            self._data_address[number] = self._data[number].start_batch()
-        first = 0
+        ARGUMENTS_HEAD.pack_into(
+            slot.memory.arguments_view, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans
+        )
         while True:
-            arguments[k.FIRST] = first
-            first = decode_packets(self._arguments_address)
-            if first == packets:
-                return Batch(self, (buffer, start, end), counts)
-            if first < 0:
-                raise ValueError("a packet lies outside the buffer")
-            self._grow(int(arguments[k.FULL]))
+            slot.memory.arguments[k.FIRST] = first
+            first = decode_packets(slot.memory.arguments_address)
+            if first == packets or first < 0:
+                break
+            slot.memory.grow(int(slot.memory.arguments[k.FULL]))
+            has_grown = True
+        if has_grown:
+            slot.watch()
+        if first < 0:
+            raise ValueError("a packet lies outside the buffer")
+        return Batch(self.layout, slot.memory, (buffer, start, end))
 
-    def _start_batch(self) -> None:
-        """An earlier batch is still in use: leave it its memory."""
-        self._node_stores, self._watch = {}, NO_WATCH  # which refer to it as well
-        for store in self._active_stores:
-            store.start_batch()
-            self._set_addresses(store)
-        self._publish_stores()
-
-    def _publish_stores(self) -> None:
-        self._node_stores = {store.node.index: (store.layout, store.allocated) for store in self._active_stores}
-        self._watch = ReferenceWatch(self._node_stores, (store.allocated for store in self._active_stores))
-        self._watch.start()
-
-    def _set_addresses(self, store: ColumnStore) -> None:
-        """Pass the addresses of this node's columns to the kernel."""
-        base, table, node = store.allocated.address, store.layout, self._nodes[store.node.index]
-        node[k.N_CAPACITY] = table.capacity
-        if store.node.parent is None:
-            node[k.N_PACKET], node[k.N_INDEX] = base + table.packet, base + table.index
-        columns = self._columns[node[k.N_COLUMNS] : node[k.N_COLUMNS_END]]
-        columns[:, k.C_VALUES] = [base + at for at in table.values]
-        columns[:, k.C_TEXT] = [base + at for at in table.text]
-        columns[:, k.C_BITMAP] = [base + at for at in table.bitmaps]
-        self._parts[node[k.N_PARTS] : node[k.N_PARTS_END], k.P_OFFSETS] = [base + at for at in table.offsets]
-
-    def _grow(self, full: int) -> None:
-        if full >= 0:
-            store = self._stores[full]
-            if store.memory is None:
-                self._active_stores.append(store)
-            store.grow(int(self._rows[full]))
-            self._set_addresses(store)
-            self._publish_stores()
-        elif full == k.QUARANTINE_FULL:
-            self._quarantine = np.concatenate([self._quarantine, np.empty_like(self._quarantine)])
-            self._arguments[k.QUARANTINE] = self._quarantine.ctypes.data
-            self._arguments[k.QUARANTINE_CAPACITY] = len(self._quarantine)
-        else:
-            number = k.DATA_FULL - full
-            if not self._data[number].capacity:
-                self._active_data.append(number)
-            self._data_address[number] = self._data[number].grow(int(self._data_used[number]))
-            self._data_capacity[number] = self._data[number].capacity
+    def _free_slot(self) -> MemorySlot:
+        """Memory that no earlier batch needs any more."""
+        for slot in self._slots:
+            if slot.is_free():
+                return slot
+        if len(self._slots) == MAX_SLOTS:
+            del self._slots[0]  # its batch keeps it
+        self._slots.append(MemorySlot(self.layout, self._lists, self._validity))
+        return self._slots[-1]
 
 
 class Batch:
     """The decoded columns of some packets; everything is computed on demand."""
 
-    def __init__(self, decoder: Decoder, source: PacketArrays, counts: Memory) -> None:
-        lines, validity, unusual, *others = ARGUMENTS_TAIL.unpack_from(decoder._arguments_view)
-        self._packets, self._counts = source, counts
-        self.layout = decoder.layout
-        self.rows: NDArray[np.int64] = decoder._rows.copy()  # by node
+    def __init__(self, layout: Layout, memory: BatchMemory, source: PacketArrays) -> None:
+        lines, validity, unusual, *others = ARGUMENTS_TAIL.unpack_from(memory.arguments_view)
+        self._packets, self.memory = source, memory
+        self.layout = layout
+        self.rows: NDArray[np.int64] = memory.rows.copy()  # by node
         self.packets = len(source[1])
         self.has_validity = bool(validity)
-        self._node_stores, self._data = decoder._node_stores, NO_DATA
-        if decoder._active_data:
-            self._data = {number: decoder._data[number].memory for number in decoder._active_data}
         # The lowest and the highest version of messages that the schema does not serve.
         self.other_versions: tuple[int, int] | None = None if others[0] == k.NO_OTHER else (others[0], others[1])
-        self._tracked = decoder._columns[:, k.C_TRACKED].copy() if unusual else None
-        self._quarantine_lines = decoder._quarantine[:lines].copy() if lines else NO_QUARANTINE
+        # Of each column, whether something unusual happened to its presence (see the kernel); None: to no column.
+        self.tracked_columns = memory.columns[:, k.C_TRACKED].copy() if unusual else None
+        self._quarantine_lines = memory.quarantine[:lines].copy() if lines else NO_QUARANTINE
 
     @cached_property
     def templates(self) -> list[int]:
@@ -239,15 +170,15 @@ class Batch:
     @property
     def messages(self) -> NDArray[np.uint16]:
         """The number of messages in each packet, valid or not."""
-        return self._counts.array[: 2 * self.packets].view(np.uint16)
+        return self.memory.message_counts.array[: 2 * self.packets].view(np.uint16)
 
     def store_of(self, node: Node) -> tuple[StoreLayout, Memory]:
         """The layout and memory of a node with rows."""
-        return self._node_stores[node.index]
+        return self.memory.store_of(node.index)
 
     def data(self, number: int) -> NDArray[np.uint8]:
         """The bytes of all texts of one variable data field."""
-        memory = self._data.get(number)
+        memory = self.memory.data(number)
         return np.empty(0, np.uint8) if memory is None else memory.array
 
     def has_bitmap(self, node: Node, column: int) -> bool:
@@ -257,13 +188,13 @@ class Batch:
         return self._is_tracked(node, column)
 
     def _is_tracked(self, node: Node, column: int) -> bool:
-        return self._tracked is not None and bool(self._tracked[node.first_column + column])
+        return self.tracked_columns is not None and bool(self.tracked_columns[node.first_column + column])
 
     def tracked(self, node: Node) -> bytes:
-        """For each column, whether something unusual happened to its presence (see the kernel); nothing: to none."""
-        if self._tracked is None:
+        """Of each column of a node, whether something unusual happened to its presence; empty: to none."""
+        if self.tracked_columns is None:
             return b""
-        return self._tracked[node.first_column : node.first_column + len(node.columns)].tobytes()
+        return self.tracked_columns[node.first_column : node.first_column + len(node.columns)].tobytes()
 
     def packet(self, node: Node) -> NDArray[np.uint32]:
         """For each row of a message, the packet it came in."""

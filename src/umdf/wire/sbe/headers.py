@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.buffers import buffer_address
 from umdf.wire.sbe.headers_kernel import gather_headers
 
 
@@ -23,12 +24,12 @@ class PacketHeaders:
 def read_packet_headers(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> PacketHeaders:
     """The headers of the packets buffer[start[i]:end[i]]."""
     assert start.flags.c_contiguous and end.flags.c_contiguous and len(start) == len(end)
-    # They may be read long after decoding: the decoder's checks may no longer hold.
-    if int(start.min(initial=0)) < 0 or int(end.max(initial=0)) > len(buffer):
-        raise ValueError("a packet lies outside the buffer")
     packets = len(start)
     sending_time, sequence = np.empty(packets, np.uint64), np.empty(packets, np.uint32)
     seq_version, channel = np.empty(packets, np.uint16), np.empty(packets, np.uint8)
-    columns = [column.ctypes.data for column in (sending_time, sequence, seq_version, channel)]
-    gather_headers(buffer.ctypes.data, start.ctypes.data, end.ctypes.data, packets, *columns)
+    columns = map(buffer_address, (sending_time, sequence, seq_version, channel))
+    source = buffer_address(buffer), len(buffer), buffer_address(start), buffer_address(end), packets
+    # They may be read long after decoding: the decoder's checks may no longer hold.
+    if gather_headers(*source, *columns) != packets:
+        raise ValueError("a packet lies outside the buffer")
     return PacketHeaders(sending_time, sequence, seq_version, channel)

@@ -15,6 +15,8 @@ from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, ListColumn, Node, RowI
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from umdf.buffers import Memory
+    from umdf.wire.fast.decode.column_store import StoreLayout
     from umdf.wire.fast.decode.decoder import Decoder
     from umdf.wire.fast.message import Message
 
@@ -41,6 +43,9 @@ REASONS = {
     "T3": "bytes are left behind the message",
 }
 
+NO_STORE = None, None
+NO_QUARANTINE = np.empty((0, k.QUARANTINE_ROW), np.int64)
+
 
 @dataclass(frozen=True)
 class QuarantineRow:
@@ -62,21 +67,23 @@ class QuarantineRow:
 class Batch:
     """The decoded columns; everything is computed on demand."""
 
-    def __init__(self, decoder: Decoder, messages: int) -> None:
+    def __init__(self, decoder: Decoder, messages: int, rows: list[int]) -> None:
         self.layout = decoder.layout
         self.program = decoder.program
         self.messages = messages
         self.rows: NDArray[np.int64] = decoder._nodes[:, k.N_ROWS].copy()  # by node
         self._text_used = decoder._texts[:, k.T_USED].copy()
-        self._stores = {store.node.index: (store.layout, store.memory) for store in decoder._active_stores}
-        self._quarantine_lines = decoder._quarantine[: decoder._arguments[k.QUARANTINE_ROWS]].copy()
-        self._code = decoder._code.ctypes.data
+        self._stores = {store.node.index: (store.layout, store.memory) for store in decoder._used_stores}
+        quarantined = decoder._arguments.item(k.QUARANTINE_ROWS)
+        self._quarantine_lines = decoder._quarantine[:quarantined].copy() if quarantined else NO_QUARANTINE
+        self._code = decoder._code_address
         self._reference_quarantine = decoder._reference_quarantine
+        # The ids of the templates that have rows.
+        self.templates = [template for template, index in self.layout.root_indexes if rows[index]]
 
-    @property
-    def templates(self) -> list[int]:
-        """The ids of the templates that have rows."""
-        return [template for template, node in self.layout.roots.items() if self.rows[node.index]]
+    def store(self, node: int) -> tuple[StoreLayout | None, Memory | None]:
+        """The layout and memory of a node; of one without rows, none."""
+        return self._stores.get(node, NO_STORE)
 
     def table_bytes(self, node: Node, place: int, nbytes: int) -> NDArray[np.uint8]:
         """Bytes of a node's table, without a copy."""

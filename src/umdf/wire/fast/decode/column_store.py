@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from umdf.buffers import ALIGNMENT, Memory, Pool
 from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.layout import Node
@@ -27,6 +29,8 @@ class StoreLayout:
             self.values.append(self._reserve(nbytes))
         self.lists = [self._reserve(4 * (capacity + 1)) for _ in node.lists]
         self.texts = {number: self._reserve(nbytes) for number, nbytes in text_capacity.items()}
+        texts = [place for place, column in zip(self.values, node.columns, strict=True) if column.is_text]
+        self.first_offsets = np.array([*texts, *self.lists], np.int64) // 4  # of texts and lists, in words of 4 bytes
 
     def _reserve(self, nbytes: int) -> int:
         at = self.nbytes
@@ -62,10 +66,9 @@ class ColumnStore:
         return True
 
     def _start_offsets(self) -> None:
+        """Arrow's offsets start at 0; the kernels write only where each row ends."""
         assert self.memory is not None
-        texts = [place for place, column in zip(self.layout.values, self.node.columns, strict=True) if column.is_text]
-        for place in (*texts, *self.layout.lists):
-            self.memory.array[place : place + 4] = 0
+        self.memory.array[: self.layout.nbytes].view(np.int32)[self.layout.first_offsets] = 0
 
     def grow_rows(self, rows: int, text_used: dict[int, int], needed: int) -> None:
         capacity = max(INITIAL_ROWS, 4 * self.layout.capacity, -(-(rows + needed) // 64) * 64)

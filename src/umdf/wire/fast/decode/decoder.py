@@ -17,6 +17,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.buffers import buffer_address
 from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.decode.batch import Batch, QuarantineRow
 from umdf.wire.fast.decode.codegen import can_generate, is_worth_generating
@@ -61,14 +62,18 @@ class Decoder:
         self.reset: Reset = reset
         self.limits = limits or Limits()
         self._validity = validity
-        self._nodes = layout.node_table()
-        self._texts = np.zeros((len(layout.text_columns) + 1, k.TEXT), np.int64)
-        self._lists = np.zeros((len(layout.lists) + 1, k.LIST), np.int64)
         self._slots = np.zeros((len(templates.slots) + 1, k.SLOT), np.int64)
         self._slots_saved = self._slots.copy()
         self._first_column = [layout.first_column(node) for node in layout.nodes]
-        self._columns = np.zeros(sum(len(node.columns) for node in layout.nodes) + 1, np.int64)
-        self._code = self.program.table()
+        # All tables that hold addresses of columns are in one array, so that moving a node's columns is one assignment.
+        self._tables, (self._nodes, self._texts, self._lists, self._columns, self._code) = _one_array(
+            layout.node_table(),
+            np.zeros((len(layout.text_columns) + 1, k.TEXT), np.int64),
+            np.zeros((len(layout.lists) + 1, k.LIST), np.int64),
+            np.zeros(sum(len(node.columns) for node in layout.nodes) + 1, np.int64),
+            self.program.table(),
+        )
+        self._code_address: int = self._code.ctypes.data
         self._constants = np.frombuffer(bytes(self.program.constants) + bytes(k.TEXT_SLACK), np.uint8)
         self._programs = np.zeros((len(layout.roots) + 1, k.PROGRAM), np.int64)
         self._stack = np.zeros(k.FRAME * k.MAX_FRAMES, np.int64)
@@ -80,6 +85,8 @@ class Decoder:
         self._block_address: int = self._block.ctypes.data
         self._stores = [ColumnStore(node) for node in layout.nodes]
         self._active_stores: list[ColumnStore] = []
+        self._used_stores: list[ColumnStore] = []  # of the last batch, which may still refer to their memory
+        self._address_words: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}  # by node: words, offsets
         self._retained_memory: list[object] = []  # may still hold kept previous values
         self._previous_texts = np.zeros(0, np.uint8)
         self._reference_quarantine: list[QuarantineRow] = []
@@ -187,18 +194,13 @@ class Decoder:
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, messages = self._arguments, len(start)
         self._buffer, self._starts, self._ends = buffer, start, end
-        arguments[k.BUFFER : k.MESSAGES + 1] = (
-            buffer.ctypes.data,
-            len(buffer),
-            start.ctypes.data,
-            end.ctypes.data,
-            messages,
-        )
+        spans = buffer_address(start), buffer_address(end), messages
+        arguments[k.BUFFER : k.MESSAGES + 1] = buffer_address(buffer), len(buffer), *spans
         self._nodes[:, k.N_ROWS] = 0
         self._texts[:, k.T_USED] = 0
         arguments[k.QUARANTINE_ROWS] = 0
         self._reference_quarantine = []
-        for store in self._active_stores:
+        for store in self._used_stores:
             if store.start_batch():
                 self._set_addresses(store)
         first = 0
@@ -208,7 +210,9 @@ class Decoder:
             )
         if self._validity:
             build_validity(self._arguments_address, self._block_address)
-        batch = Batch(self, messages)
+        rows = self._nodes[:, k.N_ROWS].tolist()
+        self._used_stores = [store for store in self._active_stores if rows[store.node.index]]
+        batch = Batch(self, messages, rows)
         if self.reset == "never":
             self._save_previous_texts()
         return batch
@@ -250,24 +254,31 @@ class Decoder:
     def _set_addresses(self, store: ColumnStore) -> None:
         """Pass the addresses of this node's columns to the kernels."""
         assert store.memory is not None
-        base, table, node = store.memory.address, store.layout, store.node
+        words, offsets = self._address_words[store.node.index]
+        self._tables[words] = offsets + store.memory.address
+
+    def _find_address_words(self, store: ColumnStore) -> None:
+        """The words of the tables that hold addresses of this node's columns, and how far each is from its memory."""
+        table, node = store.layout, store.node
+        places: list[tuple[NDArray[np.int64], int]] = []  # a word as an array of one
         row = self._nodes[node.index]
         row[k.N_CAPACITY] = table.capacity
-        row[k.N_MASKS], row[k.N_BITMAPS], row[k.N_MESSAGE] = (
-            base + table.masks,
-            base + table.bitmaps,
-            base + table.message,
-        )
+        for word, offset in ((k.N_MASKS, table.masks), (k.N_BITMAPS, table.bitmaps), (k.N_MESSAGE, table.message)):
+            places.append((row[word:], offset))
         for column in node.texts:
             text = self._texts[column.text]
-            text[k.T_OFFSETS], text[k.T_BYTES] = base + table.values[column.number], base + table.texts[column.number]
             text[k.T_CAPACITY] = table.text_capacity[column.number]
-        for item, place in zip(node.lists, table.lists, strict=True):
-            self._lists[item.number, k.L_OFFSETS] = base + place
+            places.append((text[k.T_OFFSETS :], table.values[column.number]))
+            places.append((text[k.T_BYTES :], table.texts[column.number]))
+        for item, offset in zip(node.lists, table.lists, strict=True):
+            places.append((self._lists[item.number, k.L_OFFSETS :], offset))
         first = self._first_column[node.index]
-        self._columns[first : first + len(node.columns)] = [base + place for place in table.values]
+        places += [(self._columns[first + number :], offset) for number, offset in enumerate(table.values)]
         for line, word, column in self._writes[node.index]:
-            self._code[line, word] = base + table.values[column]
+            places.append((self._code[line, word:], table.values[column]))
+        start = self._tables.ctypes.data
+        words = np.array([(array.ctypes.data - start) // 8 for array, _ in places], np.int64)
+        self._address_words[node.index] = words, np.array([offset for _, offset in places], np.int64)
 
     def _grow_if_full(self) -> bool:
         """Enlarge what the kernel found full; False if it stopped for another reason."""
@@ -304,6 +315,7 @@ class Decoder:
             store.grow_rows(rows, used, needed)
         else:
             store.grow_text(rows, used, column, needed)
+        self._find_address_words(store)
         self._set_addresses(store)
 
     def _save_previous_texts(self) -> None:
@@ -320,6 +332,13 @@ class Decoder:
             at += length
         self._previous_texts = kept
         self._retained_memory.clear()
+
+
+def _one_array(*tables: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """The tables one after the other in one array, and each of them as a view of it."""
+    joined = np.concatenate([table.ravel() for table in tables])
+    ends = np.cumsum([table.size for table in tables])
+    return joined, [joined[end - each.size : end].reshape(each.shape) for end, each in zip(ends, tables, strict=True)]
 
 
 def warm(templates: TemplateSet | None = None) -> None:
