@@ -153,11 +153,16 @@ class Phases:
         # Whether messages were lost since the last channel reset: without 1174 nobody knows then what a status means, because
         # after a channel reset, which may be among them, it does not separate the instrument.
         self.has_losses = False
+        # Channel resets up to the last one that came after losses: a status from before it may be out of date, because
+        # what waited for the books that it emptied was never applied.
+        self._resets_after_losses = 0
         # Statistics that messages have cleared: sequence, group or instrument, kind of operation.
         self.statistic_resets: deque[tuple[int, Group | None, int | None, int]] = deque(maxlen=MAX_RESETS)
 
     def channel_reset(self) -> None:
         self._resets += 1
+        if self.has_losses:
+            self._resets_after_losses = self._resets
         self.has_losses = False
 
     # Instruments come and go.
@@ -289,7 +294,8 @@ class Phases:
         del history[:-MAX_HISTORY]
 
     def is_certain(self, instrument_id: int) -> bool:
-        return self._instrument_states.get(instrument_id, _NO_STATE).is_certain
+        own = self._instrument_states.get(instrument_id, _NO_STATE)
+        return own.is_certain and own.resets >= self._resets_after_losses
 
     def sequence_of_group(self, group: Group) -> int:
         return self._group_states.get(group, _NO_STATE).sequence

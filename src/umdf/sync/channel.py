@@ -30,7 +30,7 @@ from umdf.sync.gaps import Gap, GapCause, GapLedger
 from umdf.sync.phase_trust import PhaseTrust
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import HEALTHY, NEW_STATE, BookTrust, Trust, unverified
-from umdf.sync.waiting_updates import WaitingUpdates
+from umdf.sync.waiting_updates import WaitingUpdates, rows_after
 
 LENDING = ord("L")
 GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
@@ -185,22 +185,38 @@ class Channel:
         for row in np.flatnonzero(decisions == k.EMPTIED_IN_DOUBT).tolist():
             self._suspects[int(ids[row])] = int(sequence[row])
         emptied = np.unique(ids[decisions >= k.EMPTIED])
+        later: Events | None = None
         if len(emptied):
             if emptied[0] == NULL:
                 self._waiting.clear()
                 self._suspects.clear()
-                self._instruments_until = self.sequence
-            else:
-                self._waiting.discard(emptied.tolist())
+                self._instruments_until = int(sequence[ids == NULL].max())
+            elif (older := self._waiting.take(emptied)) is not None:  # unless the Empty Book is late, all of it is older
+                is_empty = decisions >= k.EMPTIED
+                later = rows_after(older, emptied, dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True)))
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
-        if not (waits.any() or is_old.any()):
+        waiting_ids = np.unique(ids[waits])
+        if waits.any() or is_old.any():
+            self._apply_some(events, rows.wire_order, waits, is_old, waiting_ids, resets)
+        else:
             self._apply_now(events, resets)
-            return []
+        if later is not None:
+            self._apply_gated(later)
+        return waiting_ids.tolist()
+
+    def _apply_some(
+        self,
+        events: Events,
+        orders: NDArray[np.int64],
+        waits: NDArray[np.bool_],
+        is_old: NDArray[np.bool_],
+        waiting_ids: NDArray[np.int64],
+        resets: Sequence[StatisticReset],
+    ) -> None:
+        """Apply all but some rows of the family mbo, and what belongs to them."""
         masks = {"mbo": waits}
         applied = {name: np.ones(len(some), np.bool_) for name, some in events.families.items()}
         applied["mbo"] = ~(waits | is_old)
-        orders = rows.wire_order
-        waiting_ids = np.unique(ids[waits])
         for name in GATED_FAMILIES:
             if name in events.families:
                 some = events.families[name]
@@ -214,7 +230,6 @@ class Channel:
         self._apply_now(events.take(applied), resets)
         if waits.any():
             self._waiting.add(events.take(masks))
-        return waiting_ids.tolist()
 
     def _apply_now(self, events: Events, resets: Sequence[StatisticReset]) -> None:
         rows = events.rows("mbo")
@@ -277,7 +292,7 @@ class Channel:
             if events is not None:
                 self._apply_gated(events)
             return
-        events = Events(_NO_UNITS, {}) if events is None else _after(events, ids, after)
+        events = Events(_NO_UNITS, {}) if events is None else rows_after(events, ids, after)
         resets = [
             StatisticReset(_order_after(events, sequence), instrument_id, kind)
             for instrument_id in ids.tolist()
@@ -379,14 +394,3 @@ _NO_UNITS = Units(*[np.empty(0, np.int64)] * 5)
 def _order_after(events: Events, sequence: int) -> int:
     """The position in wire order behind the unit of a sequence."""
     return (int(np.searchsorted(events.units.sequence, sequence, side="right")) << 32) - 1
-
-
-def _after(events: Events, ids: NDArray[np.int64], after: dict[int, int]) -> Events:
-    """Without rows that are not newer than their instrument's snapshot."""
-    limits = np.array([after[number] for number in ids.tolist()], np.int64)
-    masks = {}
-    for name, rows in events.families.items():
-        own = rows.column("instrument_id")
-        at = np.minimum(np.searchsorted(ids, own), len(ids) - 1)
-        masks[name] = (ids[at] != own) | (events.units.sequence[rows.unit] > limits[at])
-    return events.take(masks)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.market.families import NULL
+from umdf.market.phases import SESSION_CHANGE
 from umdf.market.rows import Events, Units
 from umdf.sync.arbitration import ArbitrationResult, LineArbiter, StepKind
 from umdf.sync.channel import Channel
@@ -37,6 +38,7 @@ from umdf.wire.sbe.schema import OtherVersions, Schema
 ChannelKey = tuple[Speaks, int]
 EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
 # 3 × the interval of heartbeats (4.1.1); real ones of FIX/FAST were 30 s apart.
+CHANNEL_RESET = ord("R")  # of the family control
 SILENCE_S = {Speaks.SBE: 3.0, Speaks.FAST: 90.0}
 
 
@@ -201,7 +203,8 @@ class Session:
                 epoch, ts_recv = int(events.units.seq_version[0]), int(events.units.ts_recv[0])
                 feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
             events = _only(events, ~damaged)
-        if is_late:
+        if is_late:  # later updates were applied: what resets many instruments can no longer, and stays missing
+            events = _only(events, ~_resets_many(events))
             feed.channel.apply_late(events)
         else:
             feed.channel.apply(events)
@@ -246,6 +249,16 @@ class Session:
         if self._until is not None:
             usable &= self._until.includes(sequence, units.ts_send)
         return usable
+
+
+def _resets_many(events: Events) -> NDArray[np.bool_]:
+    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
+    found = np.zeros(len(events.units), np.bool_)
+    control, status = events.rows("control"), events.rows("status")
+    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
+    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
+    found[status.unit[is_change]] = True
+    return found
 
 
 def _only(events: Events, is_included: NDArray[np.bool_]) -> Events:

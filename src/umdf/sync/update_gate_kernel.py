@@ -43,6 +43,12 @@ def _set_known(s, rpt_seq, sequence):
 
 
 @inlined
+def _is_in_doubt(t, s, i):
+    """Whether updates of a book are missing before a row, or may be."""
+    return get(s, S_STALE) != 0 or load_i64(get(t, GAP_BEFORE), 8 * i) > get(s, S_VERIFIED)
+
+
+@inlined
 def _gate_update(t, s, i, sequence):
     """The decision on an update of a book, and what it means for the book's trust."""
     rpt_seq = load_i64(get(t, RPT_SEQ), 8 * i)
@@ -77,7 +83,10 @@ def gate_updates(t):
         if instrument == NULL:
             if is_clear:  # a channel reset: every book is empty, and RptSeq starts again (4.2.9)
                 for number in range(get(books, k.BOOK_HIGH_WATER)):
-                    _set_known(states + 8 * STATE_WORDS * number, np.int64(NULL), sequence)
+                    s = states + 8 * STATE_WORDS * number
+                    if _is_in_doubt(t, s, i):
+                        put(s, S_INCOMPLETE, 1)
+                    _set_known(s, np.int64(NULL), sequence)
             store_u8(get(t, DECISIONS), i, np.uint8(EMPTIED if is_clear else APPLY))
             continue
         lending = np.int64(load_u8(get(t, VENUE), i) == k.VENUE_LENDING)
@@ -89,7 +98,7 @@ def gate_updates(t):
             if sequence < get(s, S_APPLIED):
                 store_u8(get(t, DECISIONS), i, np.uint8(OLD))
             else:
-                doubt = get(s, S_STALE) != 0 or load_i64(get(t, GAP_BEFORE), 8 * i) > get(s, S_VERIFIED)
+                doubt = _is_in_doubt(t, s, i)
                 if doubt:
                     put(s, S_INCOMPLETE, 1)
                 _set_known(s, np.int64(NULL), sequence)

@@ -102,6 +102,17 @@ class WaitingUpdates:
             del self._chunks_of[instrument_id]
 
 
+def rows_after(events: Events, ids: NDArray[np.int64], after: dict[int, int]) -> Events:
+    """Without rows that are not newer than a sequence of their (sorted) instrument."""
+    limits = np.array([after[number] for number in ids.tolist()], np.int64)
+    masks = {}
+    for name, rows in events.families.items():
+        own = rows.column("instrument_id")
+        at = np.minimum(np.searchsorted(ids, own), len(ids) - 1)
+        masks[name] = (ids[at] != own) | (events.units.sequence[rows.unit] > limits[at])
+    return events.take(masks)
+
+
 def _own_units(events: Events) -> Events:
     """The same rows with only their own units, so that a few rows do not keep the columns of a large batch."""
     used = np.unique(np.concatenate([rows.unit for rows in events.families.values()]))

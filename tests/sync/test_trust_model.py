@@ -1,0 +1,173 @@
+"""Random sessions of a tiny exchange over faulty lines: what is shown as right is right, after every packet.
+
+UMDF_SEED=7 repeats one seed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sync.faulty_lines import Arrival, arrivals, random_faults
+from tests.sync.small_exchange import ALL_INSTRUMENTS, CHANNEL, SCHEMA, SmallExchange
+from tests.sync.small_exchange_model import UNKNOWN, OrderView, View
+from umdf.book.views import Level
+from umdf.market.families import NULL, SESSION_HIGH
+from umdf.sync.channel import Channel
+from umdf.sync.session import Session
+from umdf.sync.stream_detection import DetectedStream, StreamKind
+from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.packet import Protocol
+
+INCREMENTAL, SNAPSHOT, INSTRUMENTS = StreamKind
+FLOWS: list[Hashable] = ["A", "B", "snapshots", "instruments"]
+STREAMS = [
+    DetectedStream(name, Protocol.SBE, kind, CHANNEL, 1)
+    for name, kind in zip(FLOWS, (INCREMENTAL, INCREMENTAL, SNAPSHOT, INSTRUMENTS), strict=True)
+]
+TEMPLATES = load_templates(None)
+NOTHING = View()
+SEEDS = [int(os.environ["UMDF_SEED"])] if "UMDF_SEED" in os.environ else None
+
+
+@dataclass(frozen=True, eq=False)
+class Packets:
+    buffer: np.ndarray[Any, np.dtype[np.uint8]]
+    start: np.ndarray[Any, np.dtype[np.int64]]
+    end: np.ndarray[Any, np.dtype[np.int64]]
+    ts_ns: np.ndarray[Any, np.dtype[np.int64]]
+    flow: np.ndarray[Any, np.dtype[np.uint16]]
+
+
+class Client:
+    """A session that is fed with packets."""
+
+    def __init__(self) -> None:
+        self.session = Session(STREAMS, SCHEMA, TEMPLATES)
+        [self.channel] = self.session.channels.values()
+
+    def feed(self, received: list[Arrival]) -> None:
+        end = np.cumsum([len(arrival.content) for arrival in received])
+        start = np.concatenate([[0], end[:-1]])
+        buffer = np.frombuffer(b"".join(arrival.content for arrival in received), np.uint8)
+        ts, flow = (np.array(values) for values in zip(*[(each.ts, each.flow) for each in received], strict=True))
+        self.session.add(Packets(buffer, start, end, ts, flow.astype(np.uint16)), FLOWS, np.arange(len(received)))
+        self.session.advance(received[-1].ts)
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    seed: int
+    exchange: SmallExchange
+    received: list[Arrival]
+    quiet_from: int
+
+    def truth(self, channel: Channel) -> dict[int, View]:
+        return self.exchange.truth[channel.epoch or 0, channel.sequence]
+
+
+def scenario(seed: int, packets: int = 150) -> Scenario:
+    random = Random(seed)
+    first = random.choice((1, 1, 1, 33_493))
+    exchange = SmallExchange(random, first_sequence=first, has_events=random.random() < 0.7)
+    snapshots = random.choice((0.05, 0.3, 0.6))
+    if random.random() < 0.8:
+        exchange.instrument_loop()
+    exchange.run(packets // 2, snapshots=snapshots)
+    if random.random() < 0.3:
+        exchange.pause(random.randint(500, 6_000))
+    if random.random() < 0.2:
+        exchange.restart()
+    exchange.run(packets // 2, snapshots=snapshots)
+    exchange.pause(1_000)
+    quiet_from = exchange.now
+    exchange.rest()
+    return Scenario(seed, exchange, arrivals(exchange.sent(), random_faults(random), random, quiet_from), quiet_from)
+
+
+def shown(channel: Channel, instrument_id: int) -> View:
+    book, statistics = channel.book(instrument_id), channel.state.statistics
+    sides = [_orders(side) for side in ((book.bids, book.asks) if book is not None else ((), ()))]
+    last, totals = statistics.tape.venues_of(instrument_id).get(0, (None, None))
+    high = None
+    for key, values in statistics.latest["statistics"].values_of(instrument_id):
+        if key >> 8 & 0xFFFF == SESSION_HIGH:
+            high = values["price"]
+    state = channel.state.phases.state_of(instrument_id).state
+    return View(*sides, None if last is None else last.price, totals.trades if totals else 0, high, state)
+
+
+def _orders(levels: tuple[Level, ...]) -> tuple[OrderView, ...]:
+    return tuple(
+        OrderView(order.order_id or NULL, level.price or 0, order.size) for level in levels for order in level.orders
+    )
+
+
+def wrong_values(channel: Channel, truth: dict[int, View]) -> list[str]:
+    """What is shown as right and is not."""
+    found = []
+    for number in ALL_INSTRUMENTS:
+        book_trust = channel.book_trust(number)
+        if not book_trust.is_healthy:
+            continue
+        right, seen = truth.get(number, NOTHING), shown(channel, number)
+        is_undefined = number not in truth or (number not in channel.state.instruments and seen.state == UNKNOWN)
+        ignored = {"state"} if is_undefined or not channel.state_trust(number).is_healthy else set()
+        if channel.trades_incomplete(number):
+            ignored.add("trades")
+        found += [
+            f"{number} {name}: shown {getattr(seen, name)}, right {getattr(right, name)}"
+            for name in View._fields
+            if name not in ignored and getattr(seen, name) != getattr(right, name)
+        ]
+    return found
+
+
+def seeds(sized: Callable[[int, int], int]) -> list[int]:
+    return SEEDS or list(range(sized(30, 3_000)))
+
+
+def test_nothing_wrong_is_shown_as_right(sized: Callable[[int, int], int]) -> None:
+    for seed in seeds(sized):
+        case = scenario(seed)
+        client = Client()
+        for number, arrival in enumerate(case.received):
+            client.feed([arrival])
+            if client.channel.epoch is not None:
+                wrong = wrong_values(client.channel, case.truth(client.channel))
+                assert not wrong, f"seed {seed}, packet {number}, sequence {client.channel.sequence}: {wrong}"
+        client.session.finish()
+        assert not wrong_values(client.channel, case.truth(client.channel)), f"seed {seed}, at the end"
+        for instrument in case.exchange.instruments:
+            trust = client.channel.state_trust(instrument)
+            assert trust.is_healthy, f"seed {seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
+            assert instrument in client.channel.state.instruments, f"seed {seed}: {instrument} is not defined"
+
+
+@pytest.mark.parametrize("size", [7, 100, 100_000])
+def test_batches_of_any_size_give_the_same(size: int, sized: Callable[[int, int], int]) -> None:
+    for seed in seeds(sized)[: sized(6, 600)]:
+        case = scenario(seed)
+        received = case.received[: Random(seed).randrange(len(case.received) // 2, len(case.received))]
+        single, batched = Client(), Client()
+        for arrival in received:
+            single.feed([arrival])
+        for first in range(0, len(received), size):
+            batched.feed(received[first : first + size])
+        for client in (single, batched):
+            client.session.finish()
+        assert summary(batched.channel) == summary(single.channel), f"seed {seed}"
+
+
+def summary(channel: Channel) -> dict[str, Any]:
+    found: dict[str, Any] = {"epoch": channel.epoch, "sequence": channel.sequence}
+    for number in ALL_INSTRUMENTS:
+        trust = channel.book_trust(number), channel.state_trust(number), channel.trades_incomplete(number)
+        found[str(number)] = shown(channel, number), *trust
+    return found
