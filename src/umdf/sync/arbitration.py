@@ -141,6 +141,12 @@ class LineArbiter:
         """How many units wait for missing ones."""
         return int(self._w[layout.HELD + layout.S_ALIVE])
 
+    @property
+    def last_seen(self) -> int:
+        """When something was last received on a line in the channel's epoch, a heartbeat too; 0: never."""
+        lines = self._w[layout.LINES : layout.HEADER_WORDS].reshape(-1, layout.LINE_WORDS)[: self._w[layout.LINE_COUNT]]
+        return int(lines[lines[:, layout.L_EPOCH] == self._w[layout.EPOCH], layout.L_SEEN].max(initial=0))
+
     def arbitrate(self, units: RawUnits, now_ns: int) -> ArbitrationResult:
         """What can be delivered now. No later unit may have a receive time before `now_ns`; FOREVER: none will come."""
         self._reserve_output(len(units))
