@@ -45,8 +45,8 @@ class Loop:
 
     @classmethod
     def from_json(cls, content: Sequence[Any]) -> Loop:
-        *fields, missing = content
-        return cls(*fields, [tuple(run) for run in missing])
+        epoch, first, last, ts_first, ts_last, has_end, missing = content
+        return cls(epoch, first, last, ts_first, ts_last, has_end, [tuple(run) for run in missing])
 
     def missing_of(self, first: int, last: int) -> list[tuple[int, int]]:
         """Which of these numbers are not in it, as runs."""
@@ -96,9 +96,8 @@ class LoopTracker:
         is_first = np.zeros(len(content), np.bool_)
         is_first[np.unique(content, return_index=True)[1]] = True
         if not (is_new & is_first).all():
-            epoch, number, ts, content, is_end = (
-                column[is_new & is_first] for column in (epoch, number, ts, content, is_end)
-            )
+            rows = np.flatnonzero(is_new & is_first)
+            epoch, number, ts, content, is_end = epoch[rows], number[rows], ts[rows], content[rows], is_end[rows]
         if not len(number):
             return
         self._recent = np.concatenate([self._recent, content])[-MAX_REMEMBERED_UNITS:]
