@@ -177,7 +177,7 @@ _LAKE_TABLES = (
         Column("first_rpt_seq", "i64", "first missing RptSeq, of a gap of one instrument"),
         Column("last_rpt_seq", "i64", "last missing RptSeq, of a gap of one instrument"),
         Column("missing", "i64", "number of missing sequence numbers", False),
-        Column("cause", "text", "loss (neither line delivered it) or start (sent before the capture began)", False),
+        Column("cause", "text", "loss (neither line delivered it) or join (sent before the recording began)", False),
         Column("recovered_by", "text",
                "snapshot, rpt_seq (no book was affected), retransmission, loop (a later one); NULL while open"),
         Column("ts_opened", "ns", "send time of the first packet after the gap (FAST loops: its receive time)"),

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from umdf.lake.books.state_record import HEADER, HEADER_FIELDS
 from umdf.lake.commit import ledger
-from umdf.lake.plan.gap_timeline import START
+from umdf.lake.plan.gap_timeline import JOIN
 from umdf.lake.recording.capture_clock import is_clock_off
 from umdf.lake.report.lake_day import LakeDay, has_flag
 from umdf.market.families import MAYBE_BAD_BOOK, NULL, SNAPSHOT
@@ -173,13 +173,13 @@ def summarize_gaps(day: LakeDay, symbols: Symbols) -> GapSummary:
     rows = [row for row in day.dataset("gaps").to_table().to_pylist() if row["stream"] == INCREMENTAL]
     for row in rows:
         count = counts[row["channel_id"]]
-        if row["cause"] == START:
+        if row["cause"] == JOIN:
             count["before"] += row["missing"]
         else:
             count.update({"gaps": 1, "missing": row["missing"], "open": int(row["recovered_by"] is None)})
     for channel, missing in ({} if rows else _unaccounted(day)).items():
         counts[channel]["unaccounted"] = missing
-    lost = [row for row in rows if row["cause"] != START]
+    lost = [row for row in rows if row["cause"] != JOIN]
     chosen = sorted(lost, key=lambda row: (row["recovered_by"] is not None, -row["missing"]))[:MAX_LISTED]
     return GapSummary(
         tuple(ChannelGaps(channel, **count) for channel, count in sorted(counts.items())),
