@@ -90,7 +90,7 @@ def test_mbo_always_has_the_columns_that_books_read() -> None:
         ({279: 5, 270: Decimal(-2, 1), 271: 5}, "M", "B"),
         ({279: 5, 271: 5}, "M", "B"),
         ({279: 5}, "C", "B"),
-        ({279: 9}, "N", "B"),
+        ({279: 9}, "U", "B"),
         ({269: "J"}, "R", "N"),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_composite_underlying_has_a_row_each() -> None:
         (1, 50_000_000, 1),
         (2, 60_000_000, 1),
     ]
-    assert [row.get("underlying_px_type") for row in found] == [None, 1]
+    assert [row.get("underlying_px_type") for row in found] == [0, 1]
     assert len(rows(events, "mbo")) == 3
 
 
@@ -359,3 +359,52 @@ def test_messages_know_their_kind_by_msg_type() -> None:
     for template_id in (142, 1142):
         (row,) = rows(events_of(encoded(template_id, status)), "status")
         assert (row["security_group"], row["phase"], row["ts_event"]) == ("XX", 2, SENT_NS)
+
+
+LENT = {1500: "L", 37: "5", 270: Decimal(-2, 5), 271: 3}
+
+
+@pytest.mark.parametrize(
+    ("family", "entry", "expected"),
+    [
+        ("mbo", LENT, {"early_termination": 0, "btb_cert_indicator": 1}),
+        ("mbo", LENT | {37019: 2, 37023: 0}, {"early_termination": 2, "btb_cert_indicator": 0}),
+        ("mbo", LENT | {279: 2}, {"early_termination": None, "btb_cert_indicator": None}),
+        ("mbo", LENT | {1500: "E"}, {"early_termination": None, "btb_cert_indicator": None}),
+        ("mbo", LENT | {37019: 300}, {"early_termination": None, "btb_cert_indicator": 1}),
+        (
+            "trades",
+            {269: "2", 1500: "L", 1003: "1", 432: 20261120},
+            {"early_termination": 0, "btb_cert_indicator": 1, "btb_contract_info": 1, "expire_date": 20777},
+        ),
+        ("trades", {269: "2", 1500: "L", 37023: 0, 37024: 2}, {"btb_cert_indicator": 0, "btb_contract_info": 2}),
+        ("trades", {269: "2", 1500: "L", 279: 2}, {"btb_cert_indicator": None, "btb_contract_info": None}),
+        ("trades", {269: "2"}, {"early_termination": None, "btb_cert_indicator": None, "btb_contract_info": None}),
+        ("statistics", {269: "6"}, {"price_type": 2, "price_adjustment_method": None}),
+        ("statistics", {269: "6", 423: 1}, {"price_type": 1}),
+        ("statistics", {269: "5"}, {"price_type": None, "price_adjustment_method": 0}),
+        ("statistics", {269: "5", 279: 2}, {"price_adjustment_method": None}),
+        ("price_band", {269: "g"}, {"price_limit_type": 0, "midpoint_type": None}),
+        ("price_band", {269: "g", 1306: 2}, {"price_limit_type": 2, "midpoint_type": 0}),
+        ("price_band", {269: "g", 1306: 2, 37008: 1}, {"price_limit_type": 2, "midpoint_type": 1}),
+        ("price_band", {269: "h"}, {"price_limit_type": None, "midpoint_type": None}),
+    ],
+)
+def test_an_absent_tag_means_what_the_reference_says_only_where_it_says_so(
+    family: str, entry: dict[int, Any], expected: dict[str, int | None]
+) -> None:
+    (row,) = rows(x(entry), family)
+    assert {name: row.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(("template", "sent", "venue"), [(142, {}, "E"), (1142, {1500: "L"}, "L"), (1142, {}, "E")])
+def test_a_status_has_the_venue_of_the_message(template: int, sent: dict[int, str], venue: str) -> None:
+    body = {48: 7, 326: 17, 60: SENT, 75: 20261113, 1500: "E", **sent}
+    (row,) = rows(events_of(encoded(template, body)), "status")
+    assert (row["state"], row["venue"]) == (17, venue)
+
+
+@pytest.mark.parametrize(("sent", "language"), [({}, "pt"), ({1474: "en"}, "en")])
+def test_news_without_a_language_is_portuguese(sent: dict[int, str], language: str) -> None:
+    (row,) = rows(events_of(encoded(143, {6940: 1, 42: SENT, 148: "A", **sent})), "news")
+    assert row["language"] == language

@@ -170,6 +170,8 @@ ENTRY_RULES: Mapping[str, tuple[TagRule, ...]] = {
         TagRule("early_termination", 37019),
         TagRule("btb_contract_info", 37024),
         TagRule("btb_grace_date", 37025),
+        TagRule("expire_date", 432),
+        TagRule("btb_cert_indicator", 37023),
     ),
     "statistics": (
         *_COMMON,
@@ -212,6 +214,7 @@ ENTRY_RULES: Mapping[str, tuple[TagRule, ...]] = {
         TagRule("trading_session", 336),
         TagRule("ts_open", 342),
         _TRADE_DATE,
+        _VENUE,
     ),
     "imbalance": (*_COMMON, TagRule("size", 271), _CONDITIONS),
     "price_band": (
@@ -259,7 +262,8 @@ BODY_RULES: Mapping[str, tuple[TagRule, ...]] = {
         ("trading_session", 336),
         ("ts_open", 342),
         ("trade_date", 75),
-    ),
+    )
+    + (TagRule("venue", VENUE, groups=(BODY,), absent="E"),),
     "news": _group_rules(
         BODY,
         ("news_source", 6940),
