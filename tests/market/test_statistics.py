@@ -18,8 +18,8 @@ from umdf.market.families import CONDITIONS, FAMILIES, NULL
 from umdf.market.rows import Rows
 from umdf.market.state import MarketState
 from umdf.market.statistics import Statistics
-from umdf.market.statistics_view import describe_statistics
 from umdf.market.statistics_kernel import OPERATION
+from umdf.market.statistics_view import describe_statistics
 from umdf.market.tape import Tape, TradeTotals
 
 WHO, VENUE = st.integers(1, 2), st.sampled_from([None, "E", "E"])
@@ -339,7 +339,7 @@ def tape_rows(*rows: EventRow) -> Rows:
 
 def test_trades_of_a_finished_session_leave_the_log() -> None:
     market, size = MarketState(72), 700
-    for session in range(20):
+    for _ in range(20):
         market.apply(build_events(*(trade(1 + n % 3, 10 + n % 5, 1, n) for n in range(size))))
         assert len(market.statistics.tape._log) <= 2048
         market.apply(build_events(*(bust(1, 3 * n) for n in range(5))))

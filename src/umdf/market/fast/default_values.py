@@ -20,9 +20,7 @@ class Default:
     equals: int
 
 
-_SETTLEMENT, _CLOSING, _BAND = (
-    KIND_NUMBERS[name] for name in ("settlement price", "closing price", "price band")
-)
+_SETTLEMENT, _CLOSING, _BAND = (KIND_NUMBERS[name] for name in ("settlement price", "closing price", "price band"))
 _LENDING = "venue", ord("L")
 ENTRY_DEFAULTS: Mapping[str, tuple[Default, ...]] = {
     # 37023 contradicts itself (certified is called the default): not sent means not certified, says its text.

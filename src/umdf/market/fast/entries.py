@@ -186,9 +186,7 @@ class EntryRows:
         longest = s.find_owners(buffer_address(offsets), len(sent), self._arguments_view[s.OWNERS])
         kind_columns = self._kind_plan.run(entries, {t.ENTRIES: None, t.BODY: self._owners}, flags="quoted")
         selections = self._select(batch, entries, offsets, longest, kind_columns)
-        families = {
-            name: self._family_rows(batch, name, rows, kind_columns, sent) for name, rows in selections.items()
-        }
+        families = {name: self._family_rows(batch, name, rows, kind_columns, sent) for name, rows in selections.items()}
         if self.is_snapshot and "mbo" in families:
             self._fill_snapshot_headers(families["mbo"].columns, selections["mbo"])
         return families

@@ -208,7 +208,7 @@ _A, _B, _C, _M, _N, _R, _T, _U = 65, 66, 67, 77, 78, 82, 84, 85
 
 @inlined
 def _book_action(update, price, size):
-    """279 of a bid or offer. An entry of a snapshot has none: it is new. Another code than those of 1.3.2 is unknown."""
+    """279 of a bid or offer. An entry of a snapshot has none: it is new. Codes that 1.3.2 does not have: unknown."""
     if update <= 0:
         return _A
     if update == 1:
