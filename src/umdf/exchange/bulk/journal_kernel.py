@@ -23,6 +23,7 @@ from umdf.exchange.bulk.memory_layout_kernel import (
     INSTRUMENT,
     JOURNAL,
     KIND,
+    LAST,
     LAST_TS,
     MARGIN,
     NO_SIDE,
@@ -82,6 +83,13 @@ def append_record(
     store_i64(t, ROWS * 8, rows + 1)
     store_i64(t, LAST_TS * 8, ts)
     return record
+
+
+@inlined
+def end_event(t):
+    """Mark the newest record as the last of its event."""
+    record = load_i64(t, JOURNAL * 8) + (load_i64(t, ROWS * 8) - 1) * RECORD_BYTES
+    store_i64(record, FLAGS * 8, load_i64(record, FLAGS * 8) | LAST)
 
 
 @inlined

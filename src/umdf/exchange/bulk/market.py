@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from umdf.buffers import Memory, Pool
 from umdf.exchange.bulk import memory_layout_kernel as k
-from umdf.exchange.bulk.auction_kernel import delete_all_theoretical, uncross_all
+from umdf.exchange.bulk.auction_kernel import uncross_all
 from umdf.exchange.bulk.listing import Listing
 from umdf.exchange.bulk.order_flow_kernel import bust_all_pending, run_order_flow
 from umdf.exchange.bulk.settings import POSITION, SECOND_NS, BulkSettings
@@ -73,6 +73,8 @@ class Market:
         table[:, k.I_IMPLIED] = listing.has_implied_orders
         table[:, k.I_LEG_1], table[:, k.I_LEG_2] = listing.legs[:, 0], listing.legs[:, 1]
         table[:, k.I_PREVIOUS_CLOSE] = listing.reference_ticks * listing.tick
+        table[:, k.I_BOUND], table[:, k.I_DRIVER] = listing.bound_ticks, listing.driver
+        table[:, k.I_BETA], table[:, k.I_VOLATILITY] = listing.beta, listing.volatility
         table[:, k.I_EVENT] = k.NULL
         self.clear_session(np.arange(len(listing)))
 
@@ -106,6 +108,7 @@ class Market:
     def start(self, ts_ns: int) -> None:
         """Set the clock and the first arrival."""
         self.table[[k.LAST_TS, k.NEXT_ARRIVAL, k.REGIME_END]] = ts_ns
+        self.instruments[:, k.I_WALK_TS] = ts_ns
 
     def take_records(self) -> Records:
         """The records so far; the journal continues in other memory."""
@@ -190,23 +193,19 @@ class Market:
         self.table[k.ROW_TARGET], self.table[k.UNTIL] = self.rows + rows, until_ns
         run_order_flow(self.table.ctypes.data)
 
-    def uncross(self, group: int, state: int, conditions: int, flush: Callable[[], None]) -> None:
-        self._over_instruments(uncross_all, group, state, conditions, flush)
-
-    def delete_theoretical(self, group: int, state: int, flush: Callable[[], None]) -> None:
-        self._over_instruments(delete_all_theoretical, group, state, 0, flush)
+    def uncross(self, group: int, state: int, flush: Callable[[], None]) -> None:
+        """End the auctions of a group (-1: of all) whose instruments are in a state."""
+        self.table[[k.GROUP, k.STATE_SELECTED]] = group, state
+        self._over_instruments(uncross_all, flush)
 
     def bust_pending(self, flush: Callable[[], None]) -> None:
-        self._over_instruments(bust_all_pending, -1, 0, 0, flush)
+        self._over_instruments(bust_all_pending, flush)
 
-    def _over_instruments(
-        self, kernel: Any, group: int, state: int, conditions: int, flush: Callable[[], None]
-    ) -> None:
+    def _over_instruments(self, kernel: Any, flush: Callable[[], None]) -> None:
         """Run a kernel over all instruments; flush the journal whenever it is full."""
         table, first = self.table, 0
         while first < len(self.listing):
-            table[k.FIRST], table[k.STOP], table[k.GROUP] = first, len(self.listing), group
-            table[k.CONDITIONS] = state << 32 | conditions
+            table[k.FIRST], table[k.STOP] = first, len(self.listing)
             first = int(kernel(table.ctypes.data))
             if first < len(self.listing):
                 flush()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from umdf.exchange.bulk.book_side_kernel import order_count, price_of, side_address
 from umdf.exchange.bulk.journal_kernel import append_record, emit, statistic_address
-from umdf.exchange.bulk.matching_kernel import implied_flag, side_code
 from umdf.exchange.bulk.memory_layout_kernel import (
     ADD,
     CAPACITY,
@@ -55,6 +54,7 @@ from umdf.exchange.bulk.memory_layout_kernel import (
     V_SIZE,
     V_TS,
 )
+from umdf.exchange.bulk.trade_kernel import implied_flag, side_code
 from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
 
 

@@ -223,11 +223,13 @@ class EventBuilder:
         return self._rows("imbalance", records, columns)
 
     def _price_bands(self, records: FamilyColumns) -> Rows:
-        price = records[k.KIND] == k.PRICE_BAND
+        price, code = records[k.KIND] == k.PRICE_BAND, records[k.CODE]
+        midpoint = code >> k.BAND_MIDPOINT & 0xFF
         columns = {
             "entry_type": ENTRY_TYPES[records[k.KIND]],
-            "price_band_type": np.where(price, records[k.CODE], NONE_8).astype(np.int8),
-            "price_limit_type": np.where(price, 0, NONE_8).astype(np.int8),
+            "price_band_type": np.where(price, code & 0xFF, NONE_8).astype(np.int8),
+            "price_limit_type": np.where(price, code >> k.BAND_LIMIT_TYPE & 0xFF, NONE_8).astype(np.int8),
+            "midpoint_type": np.where(price & (midpoint > 0), midpoint - 1, NONE_8).astype(np.int8),
             "low_limit_price": records[k.PRICE],
             "high_limit_price": records[k.AUX],
             "avg_daily_traded_qty": np.where(price, e.NULL, records[k.SIZE]),

@@ -21,7 +21,7 @@ from umdf.exchange.bulk.publish.publisher import (
     kernel_limits,
 )
 from umdf.exchange.bulk.publish.unit_builder import FAMILY_OF_KIND, UnitBatch, UnitBuilder
-from umdf.exchange.bulk.settings import POSITION
+from umdf.exchange.bulk.settings import POSITION, SECOND_NS
 from umdf.market.rows import Events
 from umdf.market.sbe.messages import SbeMessageMapper
 from umdf.wire.sbe.encode import EncodedPackets, Encoder
@@ -50,6 +50,7 @@ PRIORITY_VERSION, POSITION_VERSION = 16, 10
 
 class SbePublisher(Publisher):
     protocol, rpt_seq = "sbe", k.RPT_SBE
+    loop_heartbeat_ns = SECOND_NS
     seq_versions = {"incremental": 273, "snapshot": 20_287, "instruments": 14_295}
 
     def __init__(self, settings: Any, listing: Any, manifest: Any, truth: Any) -> None:
@@ -72,7 +73,7 @@ class SbePublisher(Publisher):
             schema, self.schema_version, TEMPLATES, settings.trading_date, header, packet_limits
         )
 
-    def publish(self, batch: JournalBatch) -> None:
+    def _publish_batch(self, batch: JournalBatch) -> None:
         if (
             batch.stream == INCREMENTAL
             and self.direct_encoder is not None
@@ -80,7 +81,7 @@ class SbePublisher(Publisher):
         ):
             self._publish_direct(self.direct_encoder, batch)
         else:
-            super().publish(batch)
+            super()._publish_batch(batch)
 
     def _publish_direct(self, direct: DirectEncoder, batch: JournalBatch) -> None:
         buffer, (start, end, sequence, ts_ns), self._next_sequence[INCREMENTAL] = direct.encode(
@@ -90,6 +91,7 @@ class SbePublisher(Publisher):
         for kind in np.flatnonzero(kind_counts).tolist():
             if kind in TEMPLATES:
                 self.counts[INCREMENTAL, FAMILY_OF_KIND[kind]] += int(kind_counts[kind])
+        self._last_sequence[INCREMENTAL] = self._next_sequence[INCREMENTAL] - 1
         self._write(batch, Packets(buffer, start, end, ts_ns, sequence, sequence))
 
     def _unit_builder(self, stream: str) -> UnitBuilder:
@@ -123,5 +125,5 @@ class SbePublisher(Publisher):
         assert not self._messages.unmapped_rows, self._messages.unmapped_rows
         return self._encoder.encode(headers, batches)
 
-    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, stream: str) -> Packets:
+    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, is_paced: bool) -> Packets:
         return Packets(encoded.buffer, encoded.start, encoded.end, ts_ns, units.sequence, units.sequence)
