@@ -21,7 +21,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("get_range", {"schema": "mbp-11"}, r"unknown schema: 'mbp-11'; did you mean mbp_1 or mbp_10"),
     ("get_range", {"schema": "xyz"}, r"unknown schema: 'xyz'; available: mbo, trades"),
     ("get_range", mbo(symbols="PTR4"), r"unknown symbol: 'PTR4'; did you mean PETR4"),
-    ("get_range", mbo(symbols="aaae3"), r"unknown symbol: 'aaae3'; did you mean PETR4"),
+    ("get_range", mbo(symbols="petr4"), r"unknown symbol: 'petr4'; did you mean PETR4"),
     ("get_range", mbo(symbols="%$#"), r"unknown symbol: '%\$#'; list them with lake.symbols\(\)"),
     ("get_range", mbo(symbols=["PETR4", "NONE"]), r"unknown symbol: 'NONE'"),
     ("get_range", mbo(symbols=[]), r"symbols is empty; omit it"),
