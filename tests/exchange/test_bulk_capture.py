@@ -356,7 +356,7 @@ def test_real_time_waits_for_the_simulated_clock_and_closes_files_as_it_goes(tmp
         manifest = tmp_path / "capture" / "manifest.jsonl"
         listed.append(len(manifest.read_text().splitlines()) if manifest.exists() else 0)
 
-    settings = BulkSettings(messages=1_000, instruments=10, rate=200, real_time=True, roll_s=2)
+    settings = BulkSettings(messages=1_000, instruments=10, rate=50, real_time=True, roll_s=2)
     summary = write_capture(settings, tmp_path, Clock(lambda: now[0], sleep))
     assert abs(now[0] / 1e9 - summary.simulated_s) < 1.5
     assert len(listed) > 20 and 0 < listed[len(listed) // 2] < listed[-1]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.exchange.bulk.journal_kernel import append_record, assign_rpt_seq, emit, publish_statistic, store_statistic
+from umdf.exchange.bulk.journal_kernel import emit, publish_statistic, store_statistic
 from umdf.exchange.bulk.memory_layout_kernel import (
     ASK,
     BID,
@@ -30,7 +30,6 @@ from umdf.exchange.bulk.memory_layout_kernel import (
     I_BUST_SIZE,
     I_BUST_TS,
     I_HIGH,
-    I_ID,
     I_LAST,
     I_LEG_1,
     I_LEG_2,
@@ -50,7 +49,6 @@ from umdf.exchange.bulk.memory_layout_kernel import (
     LOW,
     NO_SIDE,
     NULL,
-    ON_SBE,
     OPEN,
     OPENING,
     S_EXECUTION,
@@ -84,11 +82,7 @@ def implied_flag(order_id):
 @inlined
 def emit_execution_summary(t, instrument, ts, side, price, size, cancelled):
     """Append the execution summary, which only Binary has."""
-    security_id = load_i64(instrument, I_ID * 8)
-    record = append_record(
-        t, EXECUTION_SUMMARY, security_id, ts, 0, side, price, size, NULL, NULL, cancelled, NULL, ts, NULL, NULL
-    )
-    assign_rpt_seq(instrument, record, ON_SBE)
+    emit(t, instrument, EXECUTION_SUMMARY, ts, 0, side, price, size, NULL, NULL, cancelled, NULL, ts, NULL, NULL)
 
 
 @inlined

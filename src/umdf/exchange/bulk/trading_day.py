@@ -99,11 +99,7 @@ class TradingDay:
     def _silence(self, seconds: float) -> None:
         """Heartbeats only; at live pace each is published when it is due."""
         self._finish_snapshot_loop()
-        steps = int(seconds) + 1 if self.settings.real_time else 1
-        for _ in range(steps):
-            self.market.silence(seconds / steps)
-            if steps > 1:
-                self.flush()
+        self.market.silence(seconds, self.flush if self.settings.real_time else None)
 
     def _resend_definitions(self, _: int) -> None:
         self.flush()
@@ -235,10 +231,9 @@ class TradingDay:
         self.market.instruments[index, k.I_BIDS] = 0
 
     def _reset_book(self, index: int) -> None:
-        """Send Empty Book, then the book again (4.2.9); RptSeq restarts."""
+        """Send Empty Book, then the book again (4.2.9)."""
         self.market.append(k.EMPTY_BOOK, index, flags=k.RECOVERY)
         row = self.market.instruments[index]
-        row[k.I_RPT_SBE] = row[k.I_RPT_FAST] = 0
         if row[k.I_BIDS] + row[k.I_ASKS]:
             self.market.resend_book(index)
 
@@ -248,7 +243,6 @@ class TradingDay:
             return
         market, table = self.market, self.market.instruments
         market.append(k.CHANNEL_RESET, None, flags=k.RECOVERY | k.LAST)
-        table[:, k.I_RPT_SBE] = table[:, k.I_RPT_FAST] = 0
         listed = np.flatnonzero(table[:, k.I_STATE] != k.UNKNOWN)
         for index in listed[table[listed, k.I_BIDS] + table[listed, k.I_ASKS] > 0].tolist():
             self._reset_book(index)

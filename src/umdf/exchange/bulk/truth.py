@@ -106,7 +106,7 @@ class Truth:
         self._trade_table = ParquetTable(directory / "trades.parquet", TRADES_SCHEMA)
         self.trade_count = 0
 
-    def add_trades(self, records: Records) -> None:
+    def add_trades(self, records: Records, instrument_ids: NDArray[np.int64]) -> None:
         """Add the trades among records of the incremental stream."""
         trades = records[records[:, k.KIND] == k.TRADE]
         if not len(trades):
@@ -115,6 +115,7 @@ class Truth:
         columns: dict[str, Any] = {name: trades[:, column] for name, column in TRADES.items()}
         columns |= {
             "channel_id": np.full(len(trades), self.channel, np.int16),
+            "instrument_id": instrument_ids[trades[:, k.INSTRUMENT]],
             "side": _side_names(trades[:, k.SIDE]),
             "conditions": trades[:, k.CODE].astype(np.int32),
             "busted": trades[:, k.FLAGS] & k.BUSTED != 0,

@@ -13,13 +13,13 @@ from umdf.exchange.bulk.publish import unit_builder_kernel as w
 from umdf.exchange.bulk.publish.publisher import (
     SNAPSHOTS,
     JournalBatch,
-    Numbers,
-    Packets,
     Publisher,
     kernel_limits,
 )
+from umdf.exchange.bulk.publish.rpt_seq import COUNTED_BY_FAST
+from umdf.exchange.bulk.publish.sinks import Numbers, Packets
 from umdf.exchange.bulk.publish.unit_builder import FAMILY_OF_KIND, UnitBatch, UnitBuilder
-from umdf.exchange.bulk.settings import POSITION, SECOND_NS
+from umdf.exchange.bulk.settings import FAST, POSITION, SECOND_NS
 from umdf.market.fast.messages import FastMessageMapper
 from umdf.market.rows import Events
 from umdf.wire.fast.encode.encoder import EncodedMessages, Encoder
@@ -38,17 +38,17 @@ MAX_BYTES, WINDOW_NS, LOOP_WINDOW_NS = 1_420, 30_000, 1 << 62
 
 
 class FastPublisher(Publisher):
-    protocol, rpt_seq = "fast", k.RPT_FAST
+    protocol, counted = FAST, COUNTED_BY_FAST
     loop_heartbeat_ns = 10 * SECOND_NS
     seq_versions = {"incremental": 0, "snapshot": 0, "instruments": 0}  # FIX/FAST has none
 
-    def __init__(self, settings: Any, listing: Any, manifest: Any, truth: Any) -> None:
+    def __init__(self, settings: Any, listing: Any, *sinks: Any) -> None:
         templates = load()
         self.template_ids = POSITION_TEMPLATES if settings.generation == POSITION else PRIORITY_TEMPLATES
         self.format_versions = {"templates": list(self.template_ids)}
         self._messages, self._encoder = FastMessageMapper(templates, *self.template_ids), Encoder(templates)
         self._pool = Pool()
-        super().__init__(settings, listing, manifest, truth)
+        super().__init__(settings, listing, *sinks)
 
     def _unit_builder(self, stream: str) -> UnitBuilder:
         excluded = NOT_SENT | (NOT_IN_SNAPSHOTS if stream == SNAPSHOTS else set())

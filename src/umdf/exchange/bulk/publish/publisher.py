@@ -1,28 +1,27 @@
-"""A bulk capture in one protocol: records of the journal → events → messages → packets, stream by stream.
+"""A published channel in one protocol: records of the journal → events → messages → packets → sinks, stream by stream.
 
-The incremental stream is published on every line, the looping streams on the first one only.
+It numbers what it publishes for itself: sequences of its streams, RptSeq of its instruments.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umdf.exchange.bulk import memory_layout_kernel as k
+from umdf.exchange.bulk.book_history import BookHistory
 from umdf.exchange.bulk.listing import Listing
 from umdf.exchange.bulk.publish import unit_builder_kernel as w
-from umdf.exchange.bulk.publish.capture_files import Flow, Manifest, RollingFiles
 from umdf.exchange.bulk.publish.events import EventBuilder
-from umdf.exchange.bulk.publish.lossy_lines import LossyLines
+from umdf.exchange.bulk.publish.rpt_seq import RptSeqCounter
+from umdf.exchange.bulk.publish.sinks import Numbers, Packets, Sink
 from umdf.exchange.bulk.publish.unit_builder import Records, UnitBatch, UnitBuilder
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
-from umdf.exchange.bulk.truth import Truth
 from umdf.market.rows import Events
 
 INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
@@ -32,7 +31,6 @@ SEND_DELAY_NS = 5_000  # from the engine to the network
 LOOP_DELAY_NS = 200_000  # a snapshot is sent after the packet that it refers to (Binary 9.2.28), on all lines
 LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its batches
 PENDING_HEARTBEATS_NS = 10 * SECOND_NS  # heartbeats of looping streams are written together: after so much silence
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -46,62 +44,33 @@ class JournalBatch:
     snapshot_count: int = 0  # snapshots in the loop
 
 
-@dataclass(frozen=True)
-class Packets:
-    buffer: NDArray[np.uint8]
-    start: Numbers
-    end: Numbers
-    ts_ns: Numbers
-    first_sequence: Numbers  # of the first message (FAST) or of the packet (Binary), 0 where it has none
-    last_sequence: Numbers
-
-
 class Publisher(ABC):
     """What both protocols have in common."""
 
     protocol: str
-    rpt_seq: int  # column of a record
+    counted: tuple[int, ...]  # kinds of records that it counts in RptSeq
     seq_versions: dict[str, int]  # sequence version of each stream
     loop_heartbeat_ns: int  # silence of a looping stream before a heartbeat
     format_versions: dict[str, Any]  # of schema or templates
 
-    def __init__(self, settings: BulkSettings, listing: Listing, manifest: Manifest, truth: Truth) -> None:
-        self.settings, self.listing = settings, listing
-        self._event_builder = EventBuilder(settings, listing, self.rpt_seq)
+    def __init__(
+        self,
+        settings: BulkSettings,
+        listing: Listing,
+        sinks: Mapping[str, Sink],
+        history: BookHistory | None = None,
+    ) -> None:
+        self.settings, self.listing, self._sinks, self._history = settings, listing, sinks, history
+        self._event_builder = EventBuilder(settings, listing, self.protocol)
+        self._rpt_seq = RptSeqCounter(self.counted, len(listing))
         self._next_sequence: dict[str, int] = dict.fromkeys(STREAMS, 1)
         self._last_sequence: dict[str, int] = dict.fromkeys(STREAMS, 0)
         self._loop_end_ns: dict[str, int] = dict.fromkeys(LOOPING_STREAMS, 0)
         self._is_in_loop: dict[str, bool] = dict.fromkeys(LOOPING_STREAMS, False)
         self._now_ns = 0
-        self._lines: dict[str, LossyLines] = {stream: self._open_lines(stream, manifest, truth) for stream in STREAMS}
         self._unit_builders: dict[str, UnitBuilder] = {stream: self._unit_builder(stream) for stream in STREAMS}
         self.counts: Counter[tuple[str, str]] = Counter()
-
-    def _open_lines(self, stream: str, manifest: Manifest, truth: Truth) -> LossyLines:
-        settings = self.settings
-        lines = settings.lines if stream == INCREMENTAL else settings.lines[:1]
-        files = [
-            RollingFiles(manifest, self.flow(stream, line), settings.roll_bytes, settings.roll_s * SECOND_NS)
-            for line in lines
-        ]
-        seed = [settings.seed, 2, self.protocol == "fast", STREAMS.index(stream)]
-        return LossyLines(
-            self.protocol, files, truth, settings.loss, np.random.default_rng([int(part) for part in seed])
-        )
-
-    def flow(self, stream: str, line: str) -> Flow:
-        """The multicast group and port of a stream on a line: each has its own."""
-        protocol_index, line_index, stream_index = int(self.protocol == "fast"), "AB".index(line), STREAMS.index(stream)
-        dest = (
-            f"224.0.{20 + 10 * protocol_index + line_index}.{self.settings.channel}",
-            20_001 + 1_000 * protocol_index + 100 * line_index + stream_index,
-        )
-        source = f"10.{protocol_index}.{line_index}.1", 40_001 + stream_index
-        return Flow(self.protocol, self.settings.channel, stream, line, source, dest)
-
-    @property
-    def flows(self) -> list[Flow]:
-        return [files.flow for lines in self._lines.values() for files in lines.files]
+        self._packet_counts: Counter[str] = Counter()
 
     @abstractmethod
     def _unit_builder(self, stream: str) -> UnitBuilder: ...
@@ -140,8 +109,10 @@ class Publisher(ABC):
         """Encode and write records; `loop_times` has the sending times of units if not their own times matter."""
         stream = batch.stream
         self._fill_sizes(batch)
-        units, next_sequence = self._unit_builders[stream].build(batch.records, self._next_sequence[stream])
+        rpt_seq = self._rpt_seq.number(batch.records)
+        units, next_sequence = self._unit_builders[stream].build(batch.records, rpt_seq, self._next_sequence[stream])
         self._fill_sequences(units, batch)
+        self._record_history(batch, units.sequence, units.record_unit)
         self._next_sequence[stream], self._last_sequence[stream] = next_sequence, next_sequence - 1
         ts_ns = loop_times(stream, len(units.sequence)) if loop_times else units.ts_ns + SEND_DELAY_NS
         events = self._event_builder.events(units, self.seq_versions[stream], ts_ns)
@@ -173,12 +144,16 @@ class Publisher(ABC):
             self._loop_end_ns[stream] = int(times[-1])
             self._publish_records(JournalBatch(stream, _control_records(k.HEARTBEAT, times), self._now_ns), None)
 
+    def _record_history(self, batch: JournalBatch, sequence: Numbers, record_unit: Numbers) -> None:
+        if self._history is not None and batch.stream == INCREMENTAL:
+            sent = record_unit >= 0
+            self._history.add(self.protocol, batch.records[sent], sequence[record_unit[sent]])
+
     def _write(self, batch: JournalBatch, packets: Packets) -> None:
-        stream = batch.stream
-        sequences = (packets.first_sequence, packets.last_sequence) if stream == INCREMENTAL else (None, None)
-        self._lines[stream].write(packets.buffer, packets.start, packets.end, packets.ts_ns, *sequences)
-        for lines in self._lines.values():
-            lines.close_if_due(batch.ts_ns)
+        self._packet_counts[batch.stream] += len(packets)
+        self._sinks[batch.stream].write(packets)
+        for sink in self._sinks.values():
+            sink.advance(batch.ts_ns)
 
     def _fill_sequences(self, units: UnitBatch, batch: JournalBatch) -> None:
         """Set the last sequence of snapshot headers, and the next sequence of heartbeats."""
@@ -193,13 +168,13 @@ class Publisher(ABC):
 
     def sequences(self) -> list[tuple[str, int, int, int]]:
         """Stream, first sequence, last sequence, packets."""
-        return [(stream, 1, self._last_sequence[stream], self._lines[stream].packets) for stream in STREAMS]
+        return [(stream, 1, self._last_sequence[stream], self._packet_counts[stream]) for stream in STREAMS]
 
     def close(self) -> None:
         for stream in LOOPING_STREAMS:
             self._send_loop_heartbeats(stream)
-        for lines in self._lines.values():
-            lines.close()
+        for sink in self._sinks.values():
+            sink.close()
 
 
 def _control_records(kind: int, times: Any) -> Records:
