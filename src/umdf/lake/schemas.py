@@ -63,7 +63,7 @@ class Table:
         return tuple(name for name in self.file_schema.names if name in names or name.startswith("ts_"))
 
 
-DATE = Column("trading_date", "date", "trading date: the date of the capture in São Paulo")
+DATE = Column("trading_date", "date", "trading date: the date of ts_send in São Paulo")
 CHANNEL = Column("channel_id", "i16", "channel number")
 SYMBOL = Column("symbol", "text", "symbol of the instrument (55 Symbol)")
 INSTRUMENT = Column("instrument_id", "i64", "instrument number (48 SecurityID)")
@@ -177,7 +177,7 @@ _LAKE_TABLES = (
         Column("last_rpt_seq", "i64", "last missing RptSeq, of a gap of one instrument"),
         Column("missing", "i64", "number of missing sequence numbers", False),
         Column("cause", "text", "loss (neither line delivered it) or start (sent before the capture began)", False),
-        Column("recovered_by", "text", "snapshot, rpt_seq (no book was affected) or retransmission; NULL while open"),
+        Column("recovered_by", "text", "snapshot, or rpt_seq (no book was affected); NULL while open"),
         Column("ts_opened", "ns", "send time of the first packet after the gap"),
         Column("ts_recovered", "ns", "when the last affected book was recovered"),
         Column("affected", "i64", "number of instruments that lost updates"),

@@ -229,7 +229,8 @@ class CaptureReader:
         state[k.POSITION] += self._step
         search = self._search
         if len(self.warnings) >= MOST_DAMAGED:
-            search, reason = self._skip, f"{reason}, after {MOST_DAMAGED:,} other damaged places; the rest of the file is not read"
+            search = self._skip
+            reason = f"{reason}, after {MOST_DAMAGED:,} other damaged places; the rest of the file is not read"
         while (why := search(self._state_address)) == k.NEED_MORE and not self._is_exhausted:
             self._more(2 * WINDOW)
         if why == k.NEED_MORE:

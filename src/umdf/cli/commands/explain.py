@@ -77,8 +77,8 @@ def explain(
         typer.Argument(
             parser=parse_path,
             help=(
-                "Capture (pcap, pcapng), directory with one capture, or raw FAST stream; may be compressed (.gz, .zst); "
-                "- for stdin"
+                "Capture (pcap, pcapng), directory with one capture, or raw FAST stream; may be compressed "
+                "(.gz, .zst); - for stdin"
             ),
             metavar="FILE",
         ),

@@ -57,7 +57,11 @@ def stream(
     ] = None,
     snapshot_delay_s: Annotated[
         float,
-        typer.Option(help="Seconds that snapshots may lag behind the incremental stream; raise it if days are rebuilt", metavar="SECONDS", min=0),
+        typer.Option(
+            help="Seconds that snapshots may lag behind the incremental stream; raise it if days are rebuilt",
+            metavar="SECONDS",
+            min=0,
+        ),
     ] = 1.0,
     line_timeout_s: Annotated[
         float,
