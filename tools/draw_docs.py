@@ -32,6 +32,15 @@ def columns(listed: Iterable[e.Column]) -> str:
     return table(["column", "type", "Arrow", "NULL", "description"], rows)
 
 
+TYPE_MEANINGS = {
+    "price": "in units of 1e-9",
+    "volume": "4 decimal places",
+    "ns": "nanoseconds since 1970, UTC",
+    "date": "days since 1970",
+    "char": "one character",
+}
+
+
 def events_page() -> str:
     parts = [
         "# Events",
@@ -42,7 +51,7 @@ def events_page() -> str:
         "## Types",
         table(
             ["type", "Arrow", "meaning"],
-            ((k, arrow, ", ".join(f"{a} {b}" for a, b in more.items()) or "-") for k, (arrow, more) in TYPES.items()),
+            ((name, arrow, TYPE_MEANINGS.get(name, "")) for name, (arrow, _) in TYPES.items()),
         ),
         "Unsigned integers of the wire are reinterpreted as signed ones of the same width. A repeating group is a "
         "`list<struct>`, empty if it was not sent.",
@@ -83,14 +92,23 @@ def _event(event: int | None) -> str:
     return {None: "none", p.SESSION_CHANGE: "4, other"}.get(event, str(event))
 
 
+def _action(action: str) -> str:
+    return "remove 326, set 625 to 326" if action == p.INFER else action
+
+
 def diagram() -> str:
     """Membership, drawn from the tables: an arrow for each change that some message makes."""
-    arrows: dict[tuple[str, str], list[str]] = {}
+    causes: dict[tuple[str, str, str], list[str]] = {}
     for (event, before, relation), (after, _) in p.INSTRUMENT_MESSAGE.items():
-        label = f"own 326, 1174 {_event(event)}" + ("" if event in (101, 102) else f", {relation}")
-        arrows.setdefault((before, after), []).append(label)
+        cause = "no 1174" if event is None else f"1174 = {_event(event)}"
+        causes.setdefault((before, after, cause), []).append(relation)
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (before, after, cause), relations in causes.items():
+        arrows.setdefault((before, after), []).append(
+            cause if len(relations) > 1 else f"{cause} and 326 {relations[0]} to 625"
+        )
     for (before, _), after in p.GROUP_MESSAGE.items():
-        arrows.setdefault((before, after), []).append("group's 625")
+        arrows.setdefault((before, after), []).append("status of the group")
     lines = [
         "stateDiagram-v2",
         f"    [*] --> {p.FOLLOWING}: in the list (11.2)",
@@ -98,16 +116,16 @@ def diagram() -> str:
     ]
     for (before, after), labels in arrows.items():
         if before != after:
-            lines += [f"    {before} --> {after}: {label}" for label in dict.fromkeys(labels)]
+            lines.append(f"    {before} --> {after}: {', or '.join(dict.fromkeys(labels))}")
     return "```mermaid\n" + "\n".join(lines) + "\n```"
 
 
 def phases_page() -> str:
     instrument = (
-        (_event(event), before, relation, after, action)
+        (_event(event), before, relation, after, _action(action))
         for (event, before, relation), (after, action) in p.INSTRUMENT_MESSAGE.items()
     )
-    snapshot = ((_event(event), r, after, action) for (event, r), (after, action) in p.SNAPSHOT_STATUS.items())
+    snapshot = ((_event(event), r, after, _action(action)) for (event, r), (after, action) in p.SNAPSHOT_STATUS.items())
     group = ((before, relation, after, "store 625") for (before, relation), after in p.GROUP_MESSAGE.items())
     parts = [
         "# Phases and states",
@@ -123,15 +141,15 @@ def phases_page() -> str:
         "## A status message for an instrument",
         "326 is compared with the stored 625; an unknown phase differs from every state. The rows without an event are "
         "the first table of legacy 14.6; 102 allows the phase to be inferred (11 NOTE).",
-        table(["1174", "before", "326 to 625", "after", "action"], instrument),
+        table(["1174", "before", "326 compared with 625", "after", "action"], instrument),
         "## A status message for a group",
         "It never separates a member or makes it follow again (legacy 14.6, second table), and does not end the "
         "unknown state of a new instrument: only its own first status does (7.1).",
-        table(["before", "326 to 625", "after", "action"], group),
+        table(["before", "326 compared with 625", "after", "action"], group),
         "## The status in a snapshot, and the first one after a channel reset",
         "It replaces the instrument's status (11.4; after a channel reset the states of all instruments are sent "
         "again, 13.9). A phase in a snapshot that is older than the group's last status is ignored.",
-        table(["1174", "326 to 625", "after", "action"], snapshot),
+        table(["1174", "326 compared with 625", "after", "action"], snapshot),
         "## Related rules",
         "- 1174=4 resets the statistics of 11.3; on a group it does so for all members, including separated ones: the "
         "session ends for all of them.\n"

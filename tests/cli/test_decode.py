@@ -267,7 +267,7 @@ def test_a_damaged_packet_is_quarantined_and_the_rest_goes_on(
     assert run(["decode", str(path), "--format", "json", "--quarantine", str(faults)]) == 0
     printed = capsys.readouterr()
     assert [json.loads(line)["sequence"] for line in printed.out.splitlines()] == [8, 9]
-    assert "packet 2, byte 32, template 50: messageLength 84 goes past the packet, 83 left" in printed.err
+    assert "packet 2, byte 32, template 50: messageLength 84 exceeds the packet: 83 bytes left" in printed.err
     assert "1 messages quarantined, 2 decoded" in printed.err
     assert json.loads(faults.read_text()) == {
         "file": str(path),
@@ -277,7 +277,7 @@ def test_a_damaged_packet_is_quarantined_and_the_rest_goes_on(
         "template_id": 50,
         "version": 16,
         "field": None,
-        "reason": "messageLength 84 goes past the packet, 83 left",
+        "reason": "messageLength 84 exceeds the packet: 83 bytes left",
     }
     assert run(["decode", str(path), "--json", "--strict"]) == 4
 
@@ -296,7 +296,7 @@ def test_packets_of_something_else_are_counted_not_decoded(tmp_path: Path, capsy
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "the file is empty"), (b"no capture at all", "this is no capture file")],
+    [(b"", "the file is empty"), (b"no capture at all", "not a capture file")],
 )
 def test_a_file_that_is_not_a_capture_is_a_one_line_error(
     content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

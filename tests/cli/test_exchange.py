@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,13 @@ def test_a_capture_is_written_and_summarized(tmp_path: Path, capsys: pytest.Capt
     }  # fmt: skip
 
 
-def test_the_summary_is_a_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["exchange", "capture", *SMALL, str(tmp_path / "day"), "--lines", "A"]) == 0
-    rows = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
-    assert rows["files"] == "3" and rows["directory"] == str(tmp_path / "day")
+def test_the_summary_is_a_sentence_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "day"
+    assert run(["exchange", "capture", *SMALL, str(out), "--lines", "A"]) == 0
+    said = capsys.readouterr().out
+    files = len(list((out / "capture").glob("*.pcap")))
+    assert re.match(rf"wrote [\d,]+ messages \([\d.,]+ s simulated\) in {files} files, [\d.,]+ [kM]B, to ", said)
+    assert said.endswith(f"try `umdf book {out}/capture`\n")
 
 
 def test_what_is_written_can_be_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,7 @@ MISSING = {
     "lake": (WITH_LAKE, {
         "ingest day/capture --lake new": SPARK,
         "lake rebuild lake": SPARK,
+        "lake forget lake a.pcap": SPARK,
         "stream day/capture --lake new": SPARK,
         "query lake SELECT": SPARK,
         "export lake new --format nautilus": NAUTILUS,
@@ -98,7 +99,8 @@ def test_what_a_base_install_and_the_extra_lake_have_works(place: Path, monkeypa
     base = (f"decode {capture}", f"decode {capture} --format parquet --out parquet", f"explain {capture} --packet 1",
             "book day/capture", "doctor", "--version", "--help")  # fmt: skip
     lake = ("ingest day/capture --lake own --no-spark", "query own --schema trades", "report own",
-            "export own out --format databento", "lake status own", "lake verify own --deep")  # fmt: skip
+            "export own out --format databento", "lake status own", "lake verify own --deep",
+            f"lake forget own {capture.resolve()} --no-spark")  # fmt: skip
     for hidden, commands in ((BASE, base), (WITH_LAKE, lake)):
         done = without(hidden, COMMANDS, *commands)
         assert done.stderr.split() == ["0"] * len(commands), done.stderr

@@ -81,7 +81,7 @@ def test_damage_is_a_warning_and_with_strict_an_exit_code(
     inputs = [str(day / "capture"), str(tmp_path / "bad")]
     assert run(["ingest", *inputs, "--lake", str(tmp_path / "lake"), *TABLES, "--strict"]) == 4
     said = capsys.readouterr().err
-    assert said.count("garbage.pcap (this is no capture file") == 1
+    assert said.count("garbage.pcap (not a capture file") == 1
     assert said.splitlines()[-1] == "umdf: 1 damaged files; the rest was ingested"
 
 
@@ -95,7 +95,7 @@ def test_a_named_file_must_be_a_capture_and_others_in_a_directory_are_counted(
     for inputs in ([given / "README", day / "capture"], [given]):
         assert run(["ingest", *map(str, inputs), *lake]) == 3
         said = capsys.readouterr().err.splitlines()[-1]
-        assert f"{inputs[0]}" in said and "this is no capture file (it starts with 6e 6f 20 63)" in said
+        assert f"{inputs[0]}" in said and "not a capture file (it starts with 6e 6f 20 63)" in said
     assert not (tmp_path / "lake" / "ledger").exists(), "nothing was committed"
     (given / "linked").symlink_to(day)
     assert run(["ingest", str(given), *lake, "--json"]) == 0
@@ -168,7 +168,7 @@ def test_growing_files_are_not_inputs(tmp_path: Path) -> None:
         ("bad.jsonl", "[1]", r"bad\.jsonl:1: invalid entry"),
         ("outside.jsonl", '{"file": "../a.pcap"}', r"outside\.jsonl:1: \.\./a\.pcap is outside"),
         ("empty.jsonl", "", "lists no captures"),
-        ("e.txt", "x", "this is no capture file"),
+        ("e.txt", "x", "not a capture file"),
         ("pipe.pcap", "", "not a regular file"),
     ):
         if name != "pipe.pcap":

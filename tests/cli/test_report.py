@@ -27,7 +27,7 @@ def test_a_report_is_written_and_summarized(
     assert capsys.readouterr().out.splitlines() == [
         "The day is complete.",
         "Nothing was lost; none of 1 book is stale at the end.",
-        "page\treport-2026-11-13.html",
+        "wrote report-2026-11-13.html",
     ]
     assert (tmp_path / "report-2026-11-13.html").read_text().startswith("<!doctype html>")
 

@@ -148,5 +148,5 @@ def test_a_wrong_checksum_is_quarantined_and_not_decoded(day: Path, tmp_path: Pa
     fault = json.loads(faults.read_text())
     assert fault["packet"] == 59 and "wrong UDP checksum (record at file offset " in fault["reason"]
     assert run(["book", str(day), "--json"]) == 0
-    assert "a wrong UDP checksum, the first of 1 datagrams" in capsys.readouterr().err
+    assert "wrong UDP checksum; 1 packets skipped" in capsys.readouterr().err
     assert run(["explain", str(day), "--packet", "59"]) == 0

@@ -255,7 +255,7 @@ def test_a_corrupt_packet_is_taken_from_the_other_line_or_is_a_gap(tmp: Path, tm
     }
     assert packets["A", 500] == packets["A", 700] == packets["B", 700] == "corrupt" and packets["B", 500] == "used"
     reasons = [row["reason"] for row in rows(tmp_path / "lake", "quarantine")]
-    assert sum("goes past the packet" in reason for reason in reasons) == 3
+    assert sum("exceeds the packet" in reason for reason in reasons) == 3
     assert sum("template 999 is not in the schema" in reason for reason in reasons) == 1
     assert {
         row["line"]: row["corrupt"] for row in rows(tmp_path / "lake", "quality") if row["stream"] == "incremental"

@@ -282,7 +282,7 @@ def test_spark_says_what_is_wrong_in_one_line(spark: SparkSession, made: Made, t
         (lambda: frame(spark, "mbo", "s3://bucket/day"), "unsupported URL: s3:"),
         (lambda: frame(spark, "mbo", f"{tmp_path}/*.none"), "no files match"),
         (lambda: frame(spark, "mbo", tmp_path / "empty"), "no captures in "),
-        (lambda: frame(spark, "mbo", tmp_path / "text.pcap"), "text.pcap: this is no capture file"),
+        (lambda: frame(spark, "mbo", tmp_path / "text.pcap"), "text.pcap: not a capture file"),
         (lambda: frame(spark, "mbo", good, channels=str(tmp_path / "bad.toml")), "stream 1 needs group and port"),
         (lambda: frame(spark, "mbo", good, channels=str(tmp_path / "none.toml")), "No such file"),
         (

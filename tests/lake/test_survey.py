@@ -100,7 +100,7 @@ def test_a_packed_file_is_unpacked_and_known_by_its_own_bytes(tmp: Path, tmp_pat
 def test_what_is_no_capture_is_told_not_raised(tmp_path: Path) -> None:
     (tmp_path / "x.pcap").write_bytes(b"nothing of the kind")
     found = surveyed(tmp_path / "x.pcap", tmp_path)
-    assert found["no_capture"] and "no capture file" in found["warnings"][0][1]
+    assert found["no_capture"] and "not a capture file" in found["warnings"][0][1]
     task = {"path": str(tmp_path / "x.pcap"), "known": [found["digest"]], "decompressed": "", "split_bytes": 1}
     assert survey.run(task, TaskAttempt(0, 0))["known"] is True
 

@@ -211,13 +211,13 @@ DAMAGE = {
     "a record length just too large": (pcap([FRAME]) + struct.pack("<IIII", 1, 2, 262_145, 60), "claims 262145 bytes"),
     "zeros, as a crash leaves them": (pcap([FRAME]) + bytes(1000), "zeros instead of a record"),
     "an insane block length": (GOOD + struct.pack("<III", 6, 1 << 31, 0), "claims 2147483648 bytes"),
-    "an unaligned block": (GOOD + struct.pack("<IIIII", 6, 33, 0, 0, 0) + bytes(40), "no multiple of 4"),
+    "an unaligned block": (GOOD + struct.pack("<IIIII", 6, 33, 0, 0, 0) + bytes(40), "not a multiple of 4"),
     "a block too short for anything": (GOOD + struct.pack("<III", 99, 8, 8), "too few"),
     "a block of no length": (GOOD + struct.pack("<III", 99, 0, 0), "too few"),
     "a block too short for its type": (GOOD + block(6, bytes(16)), "too few"),
     "two lengths that differ": (GOOD + struct.pack("<IIII", 99, 16, 0, 20) + bytes(9), "differ, the second one is 20"),
-    "a section without a byte order": (GOOD + struct.pack("<IIII", 0x0A0D0D0A, 28, 7, 0) + bytes(12), "no byte order"),
-    "a section of version 2": (GOOD + block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 2, 0, -1)), "of version 2"),
+    "a section without a byte order": (GOOD + struct.pack("<IIII", 0x0A0D0D0A, 28, 7, 0) + bytes(12), "byte-order magic"),
+    "a section of version 2": (GOOD + block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 2, 0, -1)), "version 2"),
 }
 
 

@@ -86,7 +86,7 @@ def test_an_unsupported_link_type_is_one_warning_with_its_offset(tmp_path: Path)
     rows, capture = read_bytes(tmp_path, pcap([bytes(60)] * 3, link=127))
     assert rows == [] and capture.counts.unknown_link == 3
     (warning,) = capture.warnings
-    assert (warning.offset, warning.reason) == (24, "link type 127 is not read; 3 packets left out")
+    assert (warning.offset, warning.reason) == (24, "unsupported link type 127; 3 packets skipped")
 
 
 def test_flows_are_told_apart_by_each_address_and_port(tmp_path: Path) -> None:

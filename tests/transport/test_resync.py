@@ -244,7 +244,7 @@ def test_a_file_that_is_damaged_everywhere_is_given_up_and_all_of_it_is_accounte
     good = b"".join(pcap_record(ethernet(ipv4(udp())), place) for place in range(4))
     data = pcap_header() + (good + b"\xff" * 50) * 40
     rows, capture = read_bytes(tmp_path, data, buffer_bytes=1000)
-    assert len(capture.warnings) == 21 and "the rest is not read" in capture.warnings[-1].reason
+    assert len(capture.warnings) == 21 and "the rest of the file is not read" in capture.warnings[-1].reason
     assert len(rows) == 21 * 4
     assert capture.read_bytes + capture.unread_bytes == len(data)
     sentences = damage_messages(capture.warnings)

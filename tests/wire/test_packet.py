@@ -195,11 +195,11 @@ def test_every_chunk_of_a_valid_packet_is_a_row(datagrams: list[list[tuple[int, 
 
 GOOD, AFTER = chunk(b"good", 5), chunk(b"after", 7)
 DAMAGE = {
-    "an empty datagram": (b"", [], (0, 0, None, "needs 10 bytes, the datagram has 0", 0)),
-    "a cut header": (GOOD[:9], [], (0, 0, None, "needs 10 bytes, the datagram has 9", 9)),
-    "a cut message": (GOOD[:-1], [], (0, 0, 5, "MsgLength 4 goes past the datagram, 3 left", 13)),
-    "a second one cut": (GOOD + AFTER[:-2], [b"good"], (1, 14, 7, "MsgLength 5 goes past the datagram, 3 left", 13)),
-    "trailing bytes": (GOOD + b"\0" * 4, [b"good"], (1, 14, None, "4 bytes behind the last message", 4)),
+    "an empty datagram": (b"", [], (0, 0, None, "needs 10 bytes, the packet has 0", 0)),
+    "a cut header": (GOOD[:9], [], (0, 0, None, "needs 10 bytes, the packet has 9", 9)),
+    "a cut message": (GOOD[:-1], [], (0, 0, 5, "MsgLength 4 exceeds the packet: 3 bytes left", 13)),
+    "a second one cut": (GOOD + AFTER[:-2], [b"good"], (1, 14, 7, "MsgLength 5 exceeds the packet: 3 bytes left", 13)),
+    "trailing bytes": (GOOD + b"\0" * 4, [b"good"], (1, 14, None, "4 trailing bytes", 4)),
     "padding longer than a header": (GOOD + bytes(33), [b"good"], (1, 14, 0, "NoChunks is 0", 33)),
     "no chunks": (GOOD + chunk(b"bad", 6, 0, 0) + AFTER, [b"good", b"after"], (1, 14, 6, "NoChunks is 0", 13)),
     "chunk zero": (chunk(b"bad", 6, 2, 0) + AFTER, [b"after"], (0, 0, 6, "CurrentChunk 0 is not in 1 to 2", 13)),

@@ -32,7 +32,9 @@ StartOption = Annotated[
     ),
 ]
 EndOption = Annotated[str, typer.Option(help="End of the range, exclusive", metavar="DATE|TIME")]
-TablesOption = Annotated[str, typer.Option(help="Tables to write, comma-separated (default: all)", metavar="TABLES")]
+TablesOption = Annotated[
+    str, typer.Option(help="Tables to write, comma-separated (default: all but mbp_10)", metavar="TABLES")
+]
 ChannelsOption = Annotated[
     Path | None, typer.Option(help="Channel addresses (TOML), where detection is not enough", metavar="FILE")
 ]

@@ -186,6 +186,18 @@ def printer_of(ctx: typer.Context) -> Printer:
     return printer
 
 
+def size_text(size_bytes: float) -> str:
+    """A number of bytes for people: 312 B, 4.5 kB, 1,234.0 MB."""
+    if size_bytes < 1e3:
+        return f"{size_bytes:.0f} B"
+    return f"{size_bytes / 1e3:.1f} kB" if size_bytes < 1e6 else f"{size_bytes / 1e6:,.1f} MB"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 file, 2 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def print_json(value: Any) -> None:
     """One JSON value on one line of stdout."""
     print(json_text(value))

@@ -15,6 +15,9 @@ from umdf.errors import UsageError, require
 MASTER_HELP = "Spark master: spark://…, yarn, k8s://…, sc://… (default: Spark in this process)"
 MasterOption = Annotated[str | None, typer.Option(help=MASTER_HELP, metavar="URL")]
 CoresOption = Annotated[int | None, typer.Option(help="Maximum cores (default: all)", metavar="N", min=1)]
+LocalCoresOption = Annotated[
+    int | None, typer.Option(help="Maximum cores (default: all; 1 with --no-spark)", metavar="N", min=1)
+]
 EnvironmentOption = Annotated[
     Path | None, typer.Option(help="Environment archive for cluster workers, from `umdf lake pack`", metavar="FILE")
 ]

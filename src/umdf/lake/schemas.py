@@ -63,7 +63,7 @@ class Table:
         return tuple(name for name in self.file_schema.names if name in names or name.startswith("ts_"))
 
 
-DATE = Column("trading_date", "date", "trading date: the date of the capture in São Paulo")
+DATE = Column("trading_date", "date", "trading date: the date of ts_send in São Paulo")
 CHANNEL = Column("channel_id", "i16", "channel number")
 SYMBOL = Column("symbol", "text", "symbol of the instrument (55 Symbol)")
 INSTRUMENT = Column("instrument_id", "i64", "instrument number (48 SecurityID)")

@@ -243,14 +243,14 @@ class Capture:
     def _tell_left_out(self) -> None:
         state = self._reader.state
         if self._corrupt and not self._with_corrupt:
-            reason = f"a wrong UDP checksum, the first of {self._corrupt:,} datagrams that are left out for it"
+            reason = f"wrong UDP checksum; {self._corrupt:,} packets skipped because of it"
             self.warnings.append(Damage(self.path, self._first_corrupt, reason))
         if state[k.FIRST_UNKNOWN_OFFSET] < 0:
             return
         link, packets = int(state[k.UNKNOWN_LINK_TYPE]), self.counts.unknown_link
-        reason = f"link type {link} is not read" if link >= 0 else "the packet's interface is not described"
+        reason = f"unsupported link type {link}" if link >= 0 else "the packet's interface is not described"
         self.warnings.append(
-            Damage(self.path, int(state[k.FIRST_UNKNOWN_OFFSET]), f"{reason}; {packets} packets left out")
+            Damage(self.path, int(state[k.FIRST_UNKNOWN_OFFSET]), f"{reason}; {packets:,} packets skipped")
         )
 
 

@@ -40,15 +40,15 @@ MOST_DAMAGED = 10_000  # damaged places of a file: with more, searching is not w
 
 REASONS = {
     k.LENGTH_TOO_LARGE: "the record claims {} bytes",
-    k.LENGTH_UNALIGNED: "the block claims {} bytes, which is no multiple of 4",
+    k.LENGTH_UNALIGNED: "the block claims {} bytes, not a multiple of 4",
     k.LENGTH_SHORT: "the block claims {} bytes, too few for its type",
     k.LENGTH_DIFFERS: "the block's two lengths differ, the second one is {}",
-    k.BYTE_ORDER_UNKNOWN: "the section has no byte order ({:#010x})",
-    k.VERSION_UNKNOWN: "the section is of version {}, not 1",
-    k.ZERO_FILLED: "there are zeros instead of a record, as a crash leaves them",
+    k.BYTE_ORDER_UNKNOWN: "unknown byte-order magic {:#010x} in the section header",
+    k.VERSION_UNKNOWN: "unsupported version {} of the section",
+    k.ZERO_FILLED: "zeros instead of a record (probably a crash of the recorder)",
     k.TIME_FAR: "the record's time, second {}, is far from those around it",
     k.FRACTION_INSANE: "the record's fraction of a second is {}",
-    k.LENGTH_UNLIKELY: "the record claims {} bytes, behind which there is no other",
+    k.LENGTH_UNLIKELY: "the record claims {} bytes, and no record follows",
 }
 
 
@@ -135,7 +135,7 @@ class CaptureReader:
             self.is_finished = True
         else:
             raise CaptureError(
-                f"{self.path}: this is no capture file (it starts with {magic.hex(' ')})",
+                f"{self.path}: not a capture file (it starts with {magic.hex(' ')})",
                 "supported: pcap and pcapng, plain or compressed with gzip or zstd",
             )
 
@@ -229,7 +229,8 @@ class CaptureReader:
         state[k.POSITION] += self._step
         search = self._search
         if len(self.warnings) >= MOST_DAMAGED:
-            search, reason = self._skip, f"{reason}, after {MOST_DAMAGED:,} other damaged places: the rest is not read"
+            search = self._skip
+            reason = f"{reason}, after {MOST_DAMAGED:,} other damaged places; the rest of the file is not read"
         while (why := search(self._state_address)) == k.NEED_MORE and not self._is_exhausted:
             self._more(2 * WINDOW)
         if why == k.NEED_MORE:

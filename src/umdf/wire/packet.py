@@ -25,10 +25,10 @@ from umdf.buffers import Memory, Pool
 from umdf.wire import packet_kernel as k
 
 REASONS = {
-    k.HEADER_TRUNCATED: "the technical header needs {0} bytes, the datagram has {1}",
-    k.TRAILING_BYTES: "{1} bytes behind the last message are no technical header",
-    k.TOO_LONG: "a datagram of {1} bytes is longer than {0}",
-    k.LENGTH_PAST_END: "MsgLength {0} goes past the datagram, {1} left",
+    k.HEADER_TRUNCATED: "the technical header needs {0} bytes, the packet has {1}",
+    k.TRAILING_BYTES: "{1} trailing bytes are not a technical header",
+    k.TOO_LONG: "a packet of {1} bytes is longer than {0}",
+    k.LENGTH_PAST_END: "MsgLength {0} exceeds the packet: {1} bytes left",
     k.NO_CHUNK: "NoChunks is 0",
     k.CHUNK_OUT_OF_RANGE: "CurrentChunk {0} is not in 1 to {1}",
     k.EMPTY_MESSAGE: "MsgLength is 0",

@@ -88,7 +88,7 @@ def test_a_message_length_past_the_end_ends_the_packet(length: int) -> None:
     packets = [encode_packet([GOOD, struct.pack("<H", length) + GOOD[2:]]), encode_packet([GOOD])]
     batch = decode(packets)
     assert_equals_reference(batch, packets)
-    assert quarantined(batch) == [(1, "", f"messageLength {length} goes past the packet, {len(GOOD)} left")]
+    assert quarantined(batch) == [(1, "", f"messageLength {length} exceeds the packet: {len(GOOD)} bytes left")]
 
 
 @pytest.mark.parametrize("block", [73, 74, 0x7FFF, 0xFFFF])
@@ -96,7 +96,7 @@ def test_a_block_past_its_message_is_quarantined_and_the_next_message_is_read(bl
     packet = encode_packet([GOOD[:4] + struct.pack("<H", block) + GOOD[6:], GOOD])
     batch = decode([packet])
     assert_equals_reference(batch, [packet])
-    assert quarantined(batch) == [(0, "", f"blockLength {block} goes past the message, 72 left")]
+    assert quarantined(batch) == [(0, "", f"blockLength {block} exceeds the message: 72 bytes left")]
     assert [index for _, index, *_ in decoded_rows(batch)] == [1]
 
 
@@ -111,7 +111,7 @@ def test_a_group_of_entries_without_bytes_is_quarantined() -> None:
     packet = encode_packet([frame(bytes(8) + struct.pack("<HB", 0, 255), 8, 71), GOOD])
     batch = decode([packet])
     assert_equals_reference(batch, [packet])
-    assert quarantined(batch) == [(0, "noMDEntries", "the group says 255 entries of no bytes")]
+    assert quarantined(batch) == [(0, "noMDEntries", "the group has 255 entries of zero bytes")]
 
 
 def test_a_group_without_entries_may_have_any_block_length() -> None:
@@ -132,7 +132,7 @@ def test_data_past_the_end_is_quarantined(length: int) -> None:
     packet = encode_packet([frame(bytes(36) + struct.pack("<HH", 0, length), 36, 5), GOOD])
     batch = decode([packet])
     assert_equals_reference(batch, [packet])
-    assert quarantined(batch) == [(0, "text", f"a length of {length} goes past the message, 0 left")]
+    assert quarantined(batch) == [(0, "text", f"a length of {length} exceeds the message: 0 bytes left")]
     assert len(decoded_rows(batch)) == 1
 
 

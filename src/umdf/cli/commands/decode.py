@@ -8,13 +8,14 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from umdf.cli.arguments import FastTemplatesOption, SbeSchemaOption, parse_path
 from umdf.cli.output import DamagedError, Printer, json_text, printer_of
-from umdf.cli.text_table import print_table
+from umdf.cli.text_table import fits, print_table, terminal_width
 from umdf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ EXAMPLES = (
 MAX_TABLE_ROWS = 100  # on a terminal, unless --limit says otherwise
 MAX_WARNINGS = 10
 COLUMNS = ("packet", "time (UTC)", "channel", "sequence", "msg", "message", "fields")
-ALWAYS_SHOWN = ("packet", "message", "fields")  # however narrow the terminal is
+MIN_FIELDS_WIDTH = 20
 
 
 class Format(StrEnum):
@@ -249,7 +250,8 @@ class LineSink(RowSink):
 
 
 class TableSink(RowSink):
-    """On a terminal a drawn table of the first messages; elsewhere tab-separated lines of all, batch by batch."""
+    """On a terminal the first messages, as a drawn table if it fits; elsewhere tab-separated lines of all, batch by
+    batch."""
 
     def __init__(self, printer: Printer, stream: TextIO, limit: int | None, has_several_files: bool) -> None:
         self.is_drawn = stream.isatty()
@@ -288,8 +290,23 @@ class TableSink(RowSink):
     def print_rows(self) -> None:
         if self.lines:  # tab-separated lines include the names of the columns
             title = self.file if self.has_several_files else ""
-            print_table(self.lines[0], self.lines[1:], title=title, stream=self.stream, keep=ALWAYS_SHOWN)
+            width = terminal_width(self.stream)
+            if width is None or fits(self.lines[0], self.lines[1:], width):
+                print_table(self.lines[0], self.lines[1:], title=title, stream=self.stream)
+            else:
+                self.print_blocks(title, width)
             self.lines = []
+
+    def print_blocks(self, title: str, width: int) -> None:
+        """For a terminal that is too narrow for a table: a line for each message, and its fields below it."""
+        from umdf.units import printable
+
+        if title:
+            print(printable(title), file=self.stream)
+        for packet, time, channel, sequence, msg_index, name, fields in self.lines[1:]:
+            place = f"packet {packet}  {time}  channel {channel or '?'}  sequence {sequence}:{msg_index}"
+            lines = wrap(printable(fields), max(width - 2, MIN_FIELDS_WIDTH), break_on_hyphens=False)
+            print(printable(f"{name}  {place}"), *(f"  {line}" for line in lines), sep="\n", file=self.stream)
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:

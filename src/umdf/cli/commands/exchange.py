@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from umdf.cli.output import ExitCode, JsonFlag, exit_with, print_json
-from umdf.cli.text_table import print_table
+from umdf.cli.output import ExitCode, JsonFlag, counted, exit_with, print_escaped, print_json, size_text
 
 EXAMPLES = ("umdf exchange capture --help    generate a trading day",)
 CAPTURE_EXAMPLES = (
@@ -106,13 +105,14 @@ def capture(
         roll_s,
         snapshot_loops=snapshot_loops,
     )
-    result = asdict(write_capture(settings, out))
+    written = write_capture(settings, out)
     if as_json:
-        print_json(result)
+        print_json(asdict(written))
     else:
-        print_table(
-            ("metric", "value"),
-            [(name, f"{value:,}" if name != "directory" else value) for name, value in result.items()],
+        print_escaped(
+            f"wrote {written.messages:,} messages ({written.simulated_s:,.1f} s simulated) in "
+            f"{counted(written.files, 'file')}, {size_text(written.bytes)}, to {written.directory}; "
+            f"try `umdf book {out}/capture`"
         )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,8 +14,8 @@ import typer
 
 from umdf.cli.arguments import FastTemplatesOption, SbeSchemaOption, parse_path
 from umdf.cli.commands.decode import ProtocolName
-from umdf.cli.output import JsonFlag, print_json
-from umdf.cli.text_table import print_table
+from umdf.cli.output import JsonFlag, print_escaped, print_json
+from umdf.cli.text_table import fits, print_table, terminal_width
 from umdf.errors import CaptureError, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ EXAMPLES = (
 )
 HEADER = ("MsgSeqNum", "NoChunks", "CurrentChunk", "MsgLength")
 MAX_RAW_BYTES = 16  # bytes of a long value
+MAX_NARROW_BYTES, MAX_NARROW_VALUE = 8, 18  # on a narrow terminal, which has no column for the meaning
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? UTC")
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ def explain(
         typer.Argument(
             parser=parse_path,
             help=(
-                "Capture (pcap, pcapng), directory with one capture, or raw FAST stream; may be compressed (.gz, .zst)"
+                "Capture (pcap, pcapng), directory with one capture, or raw FAST stream; may be compressed "
+                "(.gz, .zst); - for stdin"
             ),
             metavar="FILE",
         ),
@@ -100,7 +106,8 @@ def explain(
     or the dictionary. If the packet holds a chunk of a larger message, the reassembled message follows, with offsets
     from its own start.
 
-    With --lake, ROW is TABLE:CHANNEL:SEQ_VERSION:SEQUENCE\\[:MSG_INDEX\\[:ENTRY_INDEX]], the key of a row.
+    With --lake, ROW is TABLE:CHANNEL:SEQ_VERSION:SEQUENCE\\[:MSG_INDEX\\[:ENTRY_INDEX]]: a table and the columns
+    channel_id, seq_version, sequence, msg_index and entry_index of one of its rows.
     """
     from umdf.units import utc_text
     from umdf.wire.fast.loader import load as load_templates
@@ -120,8 +127,8 @@ def explain(
         print_json(result)
         return
     source, source_port, dest, dest_port = found.flow
-    title = f"packet {packet} of {file}: {len(found.payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
-    _print_lines(lines, title + utc_text(found.ts_ns) + " UTC")
+    sent = f"{len(found.payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, {utc_text(found.ts_ns)} UTC"
+    _print_lines(lines, f"packet {packet} of {_short_path(file)}", sent)
     for message in messages:
         print()
         _print_lines(message.lines, f"message {message.sequence}, reassembled: {message.bytes} bytes")
@@ -131,24 +138,43 @@ def _as_json(lines: list[ExplainedLine]) -> list[dict[str, Any]]:
     return [{name: value for name, value in asdict(line).items() if _is_set(value)} for line in lines]
 
 
-def _print_lines(lines: list[ExplainedLine], title: str) -> None:
-    rows = [
-        (
-            "" if line.offset is None else f"{line.offset:04x}",
-            _hex_text(line.raw),
-            "  " * line.depth + line.name,
-            "" if line.tag is None else str(line.tag),
-            line.encoding,
-            "" if line.value is None else str(line.value),
-            f"✗ {line.meaning}" if line.is_damaged else line.meaning,
-        )
-        for line in lines
-    ]
+def _print_lines(lines: list[ExplainedLine], *title: str) -> None:
     columns = ["offset", "bytes", "field", "tag", "encoding", "value", "meaning"]
     if not any(line.encoding for line in lines):
         columns.remove("encoding")
-        rows = [row[:4] + row[5:] for row in rows]
-    print_table(columns, rows, title=title, keep=("offset", "field", "value", "meaning"))
+    rows = [_cells(line, columns) for line in lines]
+    if not fits(columns, rows, terminal_width(sys.stdout)):
+        rows = [_cells(line, columns, is_narrow=True) for line in lines]
+    if sys.stdout.isatty():
+        for line in title:
+            print_escaped(line)
+    print_table(columns, rows, keep=("offset", "bytes", "field", "tag", "value"))
+
+
+def _cells(line: ExplainedLine, columns: list[str], is_narrow: bool = False) -> list[str]:
+    value, meaning = "" if line.value is None else str(line.value), line.meaning
+    if TIME.fullmatch(meaning):  # what a reader wants to see of a time
+        value, meaning = meaning.removesuffix(" UTC"), f"UTC, {value} ns"
+    meaning = f"✗ {meaning}" if line.is_damaged else meaning
+    if is_narrow and not value:
+        value = meaning
+    elif is_narrow and meaning and len(value) + len(meaning) < MAX_NARROW_VALUE:
+        value = f"{value} ({meaning})"
+    cells = {
+        "offset": "" if line.offset is None else f"{line.offset:04x}",
+        "bytes": _hex_text(line.raw, is_narrow),
+        "field": "  " * line.depth + line.name,
+        "tag": "" if line.tag is None else str(line.tag),
+        "encoding": line.encoding,
+        "value": value,
+        "meaning": meaning,
+    }
+    return [cells[column] for column in columns]
+
+
+def _short_path(file: Path) -> str:
+    """The path from here, unless that is longer."""
+    return min(str(file), os.path.relpath(file), key=len)
 
 
 def _packet_location(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:
@@ -174,9 +200,11 @@ def _is_set(value: Any) -> bool:
     return value is not None and value is not False and value != ""
 
 
-def _hex_text(raw: str) -> str:
-    shown = bytes.fromhex(raw)[:MAX_RAW_BYTES].hex(" ")
-    return f"{shown} …" if len(raw) > 2 * MAX_RAW_BYTES else shown
+def _hex_text(raw: str, is_narrow: bool) -> str:
+    count = MAX_NARROW_BYTES if is_narrow else MAX_RAW_BYTES
+    data = bytes.fromhex(raw)[:count]
+    shown = data.hex() if is_narrow else data.hex(" ")
+    return f"{shown} …" if len(raw) > 2 * count else shown
 
 
 def _is_fast(payload: bytes, protocol: ProtocolName) -> bool:

@@ -20,10 +20,10 @@ from umdf.cli.arguments import (
     parse_path,
     split_list,
 )
-from umdf.cli.output import DamagedError, JsonFlag, Printer, print_json, printer_of
+from umdf.cli.output import DamagedError, JsonFlag, Printer, print_json, printer_of, size_text
 from umdf.cli.spark_options import (
-    CoresOption,
     EnvironmentOption,
+    LocalCoresOption,
     MasterOption,
     SparkConfOption,
     open_lake_session,
@@ -46,6 +46,7 @@ EXAMPLES = (
     "umdf ingest day/capture --lake lake --channels channels.toml --json",
 )
 MAX_FILES_LISTED = 5  # files in a warning
+MIN_ROWS_FOR_AVERAGE = 1_000  # a small file is mostly Parquet's own metadata
 
 
 def ingest(
@@ -53,14 +54,16 @@ def ingest(
     captures: Annotated[
         list[Path],
         typer.Argument(
-            parser=parse_path, help="Captures, directories of captures, or manifests (.jsonl)", metavar="CAPTURE"
+            parser=parse_path,
+            help="Captures, directories of captures, manifests (.jsonl), or patterns in quotes",
+            metavar="CAPTURE",
         ),
     ],
     lake: TargetLakeOption,
     tables: TablesOption = "",
     channels: ChannelsOption = None,
     master: MasterOption = None,
-    cores: CoresOption = None,
+    cores: LocalCoresOption = None,
     environment: EnvironmentOption = None,
     conf: SparkConfOption = None,
     no_spark: NoSparkFlag = False,
@@ -76,9 +79,8 @@ def ingest(
     grown is read again, and its channel-days are rebuilt. If a file belongs to a day that is already in the lake, that
     channel-day is rebuilt from all its files.
 
-    --channels names the channel, stream and line of a multicast address where the content does not show them:
-    [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A". The lake keeps
-    these addresses for later files.
+    --channels names the channel, stream and line of a multicast group where the content does not show them (see
+    docs/lake.md, "Inputs", for an example). The lake keeps this configuration for later files.
     """
     from umdf.lake.commit.writer import open_writer
     from umdf.lake.ingest import ingest_captures
@@ -186,7 +188,7 @@ def _print_warnings(printer: Printer, outcome: IngestResult) -> None:
             "queries use exchange time"
         )
     if outcome.not_stored:
-        printer.warn(f"quarantine is full: {outcome.not_stored:,} more units are counted but not stored")
+        printer.warn(f"quarantine is full: {outcome.not_stored:,} more packets or messages are counted but not stored")
     if outcome.unrecognised:
         printer.warn(f"{outcome.unrecognised:,} packets belong to multicast groups without UMDF traffic")
     if outcome.missing_sequences:
@@ -198,12 +200,16 @@ def _print_warnings(printer: Printer, outcome: IngestResult) -> None:
         printer.warn(f"{lost}, {outcome.incomplete_snapshots:,} snapshots incomplete; see the tables gaps and quality")
 
 
+def _bytes_per_row(size_bytes: int, rows: int) -> str:
+    return f"{size_bytes / rows:.1f}" if rows >= MIN_ROWS_FOR_AVERAGE else ""
+
+
 def print_outcome(outcome: IngestResult, seconds: float, as_json: bool) -> None:
     if as_json:
         print_json({**vars(outcome), "seconds": round(seconds, 3)})
         return
     rows = [
-        (name, f"{count:,}", f"{outcome.bytes[name] / 1e6:,.1f} MB", f"{outcome.bytes[name] / max(count, 1):.1f}")
+        (name, f"{count:,}", size_text(outcome.bytes[name]), _bytes_per_row(outcome.bytes[name], count))
         for name, count in sorted(outcome.rows.items(), key=lambda item: -item[1])
     ]
     if rows:

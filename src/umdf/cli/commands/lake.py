@@ -14,12 +14,21 @@ import typer
 from umdf.cli.arguments import LakeArgument, NoSparkFlag, split_list
 from umdf.cli.commands.lake_demo import DEMO_EXAMPLES, demo
 from umdf.cli.commands.lake_forget import FORGET_EXAMPLES, forget
-from umdf.cli.output import ExitCode, JsonFlag, exit_with, print_escaped, print_json, printer_of
-from umdf.cli.spark_options import CoresOption, spark_session_options
+from umdf.cli.output import (
+    ExitCode,
+    JsonFlag,
+    counted,
+    exit_with,
+    print_escaped,
+    print_json,
+    printer_of,
+    size_text,
+)
+from umdf.cli.spark_options import CoresOption, LocalCoresOption, spark_session_options
 from umdf.cli.text_table import print_table
 from umdf.errors import UmdfError, UsageError
 
-EXAMPLES = ("umdf lake status lake    tables, rows, files and files to clean up",)
+EXAMPLES = ("umdf lake status lake    tables, rows, files and files that can be deleted",)
 STATUS_EXAMPLES = ("umdf lake status lake", "umdf lake status lake --json")
 VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    also checks digests and rows")
 COMPACT_EXAMPLES = ("umdf lake compact lake    merge small files", "umdf lake compact lake --tables mbo,trades")
@@ -41,10 +50,11 @@ RESTORE_EXAMPLES = ("umdf lake restore lake mbo    discard the other tool's chan
 UPGRADE_EXAMPLES = ("umdf lake upgrade lake    convert a lake of an older umdf",)
 PACK_EXAMPLES = (
     "umdf lake pack umdf-env.tar.gz    for `umdf ingest … --environment umdf-env.tar.gz`",
-    "umdf lake pack umdf-env.tar.gz --exclude deltalake    only the driver needs it",
+    "umdf lake pack umdf-env.tar.gz --exclude deltalake    which only the driver needs",
 )
 DAY_S = 24 * 3600.0
 MAX_REPAIRS = 3  # commands in one line
+TABLE_COLUMNS = ("table", "rows", "files", "size")
 
 LakeRoot = LakeArgument
 Table = Annotated[str, typer.Argument(help="Table name", metavar="TABLE")]
@@ -83,13 +93,14 @@ def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
             table.name,
             f"{table.rows:,}",
             f"{table.files:,}",
-            f"{table.bytes / 1e6:,.1f} MB",
-            table.changed_by or ("damaged" if table.damage else ""),
+            size_text(table.bytes),
+            "damaged" if table.damage else f"changed by {table.changed_by}" if table.changed_by else "",
         )
         for table in result.tables
         if table.version is not None
     ]
-    print_table(("table", "rows", "files", "size", "changed by"), rows)
+    columns = ("table", "rows", "files", "size", "note") if any(row[-1] for row in rows) else TABLE_COLUMNS
+    print_table(columns, [row[: len(columns)] for row in rows])
     print(f"commit {result.marker.number} ({result.producer}, lake {result.lake_id[:8]})")
     if result.pending is not None and not result.pending_damage:
         print(f"commit {result.pending} is unfinished; the next writer will finish it")
@@ -102,9 +113,9 @@ def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
             print(table.damage)
     if result.writer is not None:
         print_escaped(f"current writer: {result.writer.owner}")
-    for what, files in (("orphans", result.orphans), ("replaced files", result.removed)):
+    for what, files in (("orphan", result.orphans), ("replaced file", result.removed)):
         if files.files:
-            print(f"{files.files} {what}, {files.bytes / 1e6:,.1f} MB")
+            print(f"{counted(files.files, what)}, {size_text(files.bytes)}; `umdf lake vacuum` deletes them")
     for path in result.unknown:
         print_escaped(f"unknown file: {path}")
     for clock in result.clocks:
@@ -151,13 +162,19 @@ def compact(
 ) -> None:
     """Merge the small files of each channel-day."""
     from umdf.lake.admin.compaction import compact as compact_lake
+    from umdf.lake.commit import log
     from umdf.lake.commit.writer import open_writer
 
     with open_writer(_require_lake(root), "compact") as writer:
         marker = compact_lake(writer, split_list(tables) or None)
-    _print_result(
-        {"commit": marker.number if marker else None}, "nothing to compact" if marker is None else "", as_json
-    )
+    if marker is None:
+        _print_result({"commit": None}, "nothing to compact", as_json)
+        return
+    intent = log.intent(writer.paths, marker.number)
+    changes = intent.changes if intent else ()
+    merged, files = sum(len(change.removes) for change in changes), sum(len(change.adds) for change in changes)
+    message = f"merged {counted(merged, 'file')} into {files:,} (commit {marker.number})"
+    _print_result({"commit": marker.number}, message, as_json)
 
 
 def vacuum(
@@ -174,7 +191,8 @@ def vacuum(
     with open_writer(_require_lake(root), "vacuum") as writer:
         orphans, replaced = vacuum.delete_orphans(writer), vacuum.vacuum(writer, retention_days * DAY_S)
     result = {"files": orphans.files + replaced.files, "bytes": orphans.bytes + replaced.bytes}
-    _print_result(result, "", as_json)
+    message = f"deleted {counted(result['files'], 'file')} ({size_text(result['bytes'])})"
+    _print_result(result, message, as_json)
 
 
 def rebuild(
@@ -185,7 +203,7 @@ def rebuild(
     channels: Annotated[
         Path | None, typer.Option(help="Channel addresses (TOML), replacing the lake's", metavar="FILE")
     ] = None,
-    cores: CoresOption = None,
+    cores: LocalCoresOption = None,
     no_spark: NoSparkFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -240,7 +258,8 @@ def accept(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
     from umdf.lake.commit import writer
 
     with writer.open_writer(_require_lake(root), "accept", check=False) as lake_writer:
-        _print_result({"commit": writer.accept(lake_writer, table).number}, "", as_json)
+        commit = writer.accept(lake_writer, table).number
+    _print_result({"commit": commit}, f"kept the change of {table} (commit {commit})", as_json)
 
 
 def restore(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
@@ -248,7 +267,8 @@ def restore(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
     from umdf.lake.commit import writer
 
     with writer.open_writer(_require_lake(root), "restore", check=False) as lake_writer:
-        _print_result({"commit": writer.restore(lake_writer, table).number}, "", as_json)
+        commit = writer.restore(lake_writer, table).number
+    _print_result({"commit": commit}, f"discarded the change of {table} (commit {commit})", as_json)
 
 
 def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
@@ -266,7 +286,7 @@ def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
         aborted = pending if pending and log.is_aborted(writer.paths, pending) else None
         _print_result(
             {"aborted": aborted, "commit": writer.snapshot.number},
-            "" if aborted else "no commit is unfinished",
+            f"aborted commit {aborted}" if aborted else "no commit is unfinished",
             as_json,
         )
 
@@ -295,7 +315,7 @@ def upgrade(
     else:
         print(
             f"{root}: layout {result.old_layout} → {result.layout}; {result.files:,} files of "
-            f"{len(result.tables)} tables rewritten ({result.rows:,} rows, {result.bytes / 1e6:,.1f} MB); "
+            f"{len(result.tables)} tables rewritten ({result.rows:,} rows, {size_text(result.bytes)}); "
             f"commit {result.commit}"
         )
         print("the old files stay until `umdf lake vacuum` deletes them")
@@ -304,7 +324,7 @@ def upgrade(
 def pack(
     out: Annotated[Path, typer.Argument(help="Archive to write (.tar.gz, .tgz or .tar)", metavar="FILE")],
     exclude: Annotated[
-        str, typer.Option(help="Packages that the workers already have, comma-separated", metavar="PACKAGES")
+        str, typer.Option(help="Packages to leave out of the archive, comma-separated", metavar="PACKAGES")
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:
@@ -337,7 +357,7 @@ def _print_result(result: dict[str, Any], message: str, as_json: bool) -> None:
     if as_json:
         print_json(result)
     else:
-        print(message or ", ".join(f"{name} {value:,}" for name, value in result.items()))
+        print(message)
 
 
 SUBCOMMANDS = (

@@ -20,7 +20,7 @@ NEXT_STEPS = (
     ("read rows", "umdf query {lake} --schema trades --symbols {symbol} --limit 10"),
     (
         "run SQL",
-        'umdf query {lake} "SELECT symbol, sum(size) AS traded FROM trades GROUP BY 1 ORDER BY 2 DESC"',
+        "umdf query {lake} \"SELECT symbol, volume FROM day_statistics ORDER BY 2 DESC\"",
     ),
     ("draw a chart", "umdf query {lake} --schema ohlcv_1m --symbols {symbol} --chart chart.html"),
     ("write a report", "umdf report {lake}"),
@@ -35,8 +35,8 @@ def demo(
 ) -> None:
     """Build a small example lake in DIR/lake, from a simulated session in DIR/day.
 
-    Twenty minutes on both lines, with some packet loss, so that gaps and recovered books are in it. Takes seconds and
-    does not need Spark.
+    Twenty minutes of some twenty instruments on both lines, with some packet loss, so that gaps and recovered books are
+    in it. Takes about ten seconds and does not need Spark.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UmdfError(f"{directory} already exists", "use a new or empty directory")
@@ -48,11 +48,10 @@ def demo(
     if as_json:
         print_json(result | {"next": [command for _, command in commands]})
         return
-    summary = f"{result['events']:,} events, {INSTRUMENTS} instruments, {result['gaps']} gaps"
+    summary = f"{result['events']:,} events, {result['instruments']} instruments, {result['gaps']} gaps"
     print(f"{result['lake']}: {summary} ({result['seconds']} s)\n\nNext steps:")
-    width = max(len(what) for what, _ in commands)
     for what, command in commands:
-        print(f"  {what:<{width}}  {command}")
+        print(f"  # {what}\n  {command}")
 
 
 def _build(directory: Path, messages: int, seed: int) -> dict[str, Any]:
@@ -72,4 +71,5 @@ def _build(directory: Path, messages: int, seed: int) -> dict[str, Any]:
     rows = Lake(root).get_range("day_statistics", columns=["symbol", "trade_count"]).to_arrow().to_pylist()
     most_traded = max(rows, key=lambda row: row["trade_count"] or 0)
     return {"lake": str(root), "day": str(directory / "day"), "symbol": most_traded["symbol"],
-            "events": outcome.rows["mbo"], "gaps": outcome.gaps, "messages": outcome.messages}  # fmt: skip
+            "events": outcome.rows["mbo"], "instruments": len(rows), "gaps": outcome.gaps,
+            "messages": outcome.messages}  # fmt: skip

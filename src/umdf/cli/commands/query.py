@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXAMPLES = (
-    'umdf query lake "SELECT symbol, sum(size) AS traded FROM trades GROUP BY 1 ORDER BY 2 DESC LIMIT 5"',
+    "umdf query lake \"SELECT symbol, sum(size) AS traded FROM trades WHERE action = 'A' GROUP BY 1\"",
     'umdf query lake "SELECT * FROM gaps" --json',
     'umdf query lake "SHOW TABLES"',
     "umdf query lake --schema mbp_1 --symbols PETR4,VALE3 --start 2026-11-13",
@@ -27,6 +27,29 @@ EXAMPLES = (
     "umdf query lake --schema ohlcv_1m --symbols WINZ26 --chart chart.html",
 )
 MAX_ROWS_SHOWN = 100  # rows of a table on the screen
+_BEST_LEVELS = "symbol bid_sz_00 bid_px_00 ask_px_00 ask_sz_00"
+# Columns that a narrow terminal shows before all others.
+MAIN_COLUMNS = {
+    "mbo": "ts_event symbol action side price size",
+    "trades": "ts_event symbol side price size trade_id",
+    "tbbo": "ts_event symbol side price size bid_px_00 ask_px_00",
+    "mbp_1": f"ts_event {_BEST_LEVELS}",
+    "mbp_10": f"ts_event {_BEST_LEVELS}",
+    "bbo_1s": f"ts_interval {_BEST_LEVELS}",
+    "bbo_1m": f"ts_interval {_BEST_LEVELS}",
+    **dict.fromkeys(("ohlcv_1s", "ohlcv_1m", "ohlcv_1h", "ohlcv_1d"), "ts_interval symbol open high low close volume"),
+    "day_statistics": "trading_date symbol open high low close volume trade_count",
+    "statistics": "ts_event symbol stat_type price size",
+    "status": "ts_event symbol security_group phase state",
+    "definition": "symbol asset security_type tick maturity_date strike_price",
+    "imbalance": "ts_event symbol side price size",
+    "gaps": "ts_opened first_sequence missing recovered_by affected",
+    "quality": "channel_id stream line packets lost duplicates first_arrivals",
+    "packets": "stream line sequence ts_recv disposition messages",
+    "book_check": "symbol sequence verdict difference",
+    "quarantine": "sequence file_offset reason",
+    "ledger": "path channel_id stream line packets",
+}
 LOCAL_SPARK_BYTES = 256 << 20  # larger inputs are faster on a Spark session that starts slower
 
 
@@ -80,6 +103,9 @@ def query(
     In SQL every table is a view: prices are DECIMAL, times are TIMESTAMP in UTC with a nanosecond column beside each
     (ts_event_ns), and mbp_10 is computed on demand. Filters on trading_date, symbol, instrument_id or a _ns column skip
     files. --json prints one object per row.
+
+    The table trades keeps trades that are busted later (action A) and has a row for each bust (action C); ohlcv_1d and
+    day_statistics have the volume without them.
     """
     filters = {"--symbols": symbols, "--start": start, "--end": end, "--columns": columns}
     if statement.strip() and schema:
@@ -106,10 +132,9 @@ def query(
     elif as_json or as_csv:
         (print_json_lines if as_json else print_csv)(rows)
     else:
-        _print_rows(
-            rows,
-            "choose with --columns, or print all with --json or --csv" if schema else "print all with --json or --csv",
-        )
+        choose = "choose with --columns, or " if schema and not columns else ""
+        main_columns = "" if columns else MAIN_COLUMNS.get(schema.replace("-", "_"), "")
+        _print_rows(rows, main_columns.split(), f"{choose}print all with --json or --csv")
     if schema and start and start == end:
         printer_of(ctx).warn("empty range: --end is exclusive; for one day, use the next date as --end")
     if is_truncated and limit is None:
@@ -140,11 +165,11 @@ def _run_sql(lake: Path, statement: str, row_limit: int | None, options: dict[st
         return run_sql(spark, statement, None if row_limit is None else row_limit + 1)
 
 
-def _print_rows(rows: pa.Table, how_to_see_all: str) -> None:
+def _print_rows(rows: pa.Table, main_columns: list[str], how_to_see_all: str) -> None:
     if not rows.num_rows:
         print("no rows")
     elif rows.num_columns:
-        print_table(unique_names(rows.schema.names), text_rows(rows), show_all=how_to_see_all)
+        print_table(unique_names(rows.schema.names), text_rows(rows), keep=main_columns, show_all=how_to_see_all)
 
 
 def _write_parquet(rows: pa.Table, path: Path) -> None:

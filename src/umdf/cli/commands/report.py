@@ -43,4 +43,4 @@ def report(
     if as_json:
         print_json(report_data.to_json() | {"page": str(path) if path else None})
     else:
-        print(*map(printable, report_data.summary), f"page\t{printable(str(path))}", sep="\n")
+        print(*map(printable, report_data.summary), f"wrote {printable(str(path))}", sep="\n")

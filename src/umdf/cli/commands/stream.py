@@ -11,7 +11,7 @@ import typer
 
 from umdf.cli.arguments import ChannelsOption, TablesOption, TargetLakeOption, WriterWaitOption, parse_path
 from umdf.cli.commands.ingest import parse_tables
-from umdf.cli.output import JsonFlag, print_json, printer_of
+from umdf.cli.output import JsonFlag, counted, print_json, printer_of
 from umdf.cli.spark_options import (
     CoresOption,
     EnvironmentOption,
@@ -57,7 +57,11 @@ def stream(
     ] = None,
     snapshot_delay_s: Annotated[
         float,
-        typer.Option(help="Seconds that snapshots may lag behind the incremental stream", metavar="SECONDS", min=0),
+        typer.Option(
+            help="Seconds that snapshots may lag behind the incremental stream; raise it if days are rebuilt",
+            metavar="SECONDS",
+            min=0,
+        ),
     ] = 1.0,
     line_timeout_s: Annotated[
         float,
@@ -114,7 +118,7 @@ def stream(
             pipeline.finish()
         elif once and pipeline.has_open_days:
             printer.warn(
-                "some units are held back until their lines and snapshots arrive; "
+                "some packets or messages wait until their lines and snapshots arrive; "
                 "the next run continues, or --finish processes them"
             )
 
@@ -126,13 +130,16 @@ def _print_batch(as_json: bool, batch: MicroBatch) -> None:
         print_json({**vars(batch), "outcome": {**vars(outcome), "open_days": days}})
         return
     rate = outcome.messages / max(batch.seconds, 1e-9)
-    parts = [f"batch {batch.number}: {batch.files} files, {outcome.messages:,} messages in {batch.seconds:.1f} s"]
+    files = counted(batch.files, "file")
+    parts = [f"micro-batch {batch.number}: {files}, {outcome.messages:,} messages in {batch.seconds:.1f} s"]
     parts += [f"{rate:,.0f}/s"] if outcome.messages else []
     for (channel, _), edge in sorted(outcome.open_days.items()):
         if edge.rank >= 0:
             time_text = datetime.fromtimestamp(edge.ts_recv / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
-            parts.append(f"channel {channel} up to {edge.number:,} ({time_text})")
-    parts += [f"lag {batch.lag_s[0]:.1f} to {batch.lag_s[1]:.1f} s"] if batch.lag_s else []
+            parts.append(f"channel {channel} up to sequence {edge.number:,}, {time_text} UTC")
+    if batch.lag_s:
+        newest_s, oldest_s = batch.lag_s
+        parts.append(f"lag {newest_s:.1f} s (newest message) to {oldest_s:.1f} s (oldest)")
     parts += [f"channel {channel}: day complete" for channel, _ in outcome.closed_days]
     parts += [f"channel {channel}: day rebuilt" for channel, _ in outcome.rebuilt_days]
     print("; ".join(parts), flush=True)

@@ -1,6 +1,6 @@
 """Trades with the quotes before them: an as-of join, instrument by instrument, without a loop over rows.
 
-Invariant: a quote is strictly before its trade. By "position" that is the order of the feed, which is exact: the last
+Invariant: a quote is strictly before its trade. By "position" that is wire order, which is exact: the last
 event that ended before the trade's own. By a time, it is the last quote with an earlier time; rows of one packet or
 event have equal times, so quotes caused by a trade are never joined to it. A new epoch of the channel (seq_version)
 starts without quotes, as its books do.

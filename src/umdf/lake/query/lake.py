@@ -148,7 +148,7 @@ class Lake:
     ) -> Range:
         """Each trade with the last quote before it: the columns of `trades`, `quote_…`, and the levels of the quote.
 
-        `by` "position" uses the order of the feed and is exact; "ts_event" and "ts_recv" use the last earlier time.
+        `by` "position" uses wire order and is exact; "ts_event" and "ts_recv" use the last earlier time.
         """
         table, style, span = tables()["trades"], OutputFormat(price_type, pretty_ts), TimeRange.parse(start, end)
         known = check_choice("quotes", resolve_schema(quotes), QUOTE_TABLES)

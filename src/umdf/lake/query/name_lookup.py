@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from umdf.errors import UsageError, did_you_mean, one_of
 from umdf.lake.schemas import Table, tables
 
+MAX_NAMES_LISTED = 8  # names in a hint
 # Databento writes schemas with dashes; these have other names there.
 ALIASES = {"cmbp_1": "mbp_1", "tcbbo": "tbbo", "definitions": "definition", "imbalances": "imbalance"}
 # Times of `start` and `end` are compared with the first of these columns that a table has.
@@ -62,7 +63,8 @@ def resolve_columns(table: Table, columns: Sequence[str] | str | None, extra: Se
     for name in requested:
         if name not in known:
             close = close_matches(str(name), known)
-            hint = did_you_mean(close) if close else f"available: {', '.join(known)}"
+            more = f" and {len(known) - MAX_NAMES_LISTED} more" if len(known) > MAX_NAMES_LISTED else ""
+            hint = did_you_mean(close) if close else f"available: {', '.join(known[:MAX_NAMES_LISTED])}{more}"
             raise UsageError(f"unknown column of {table.name}: {name!r}", hint)
     if not requested or len(set(requested)) != len(requested):
         raise UsageError("columns is empty or has repeated names", "omit it for all columns")

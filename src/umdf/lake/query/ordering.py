@@ -1,6 +1,6 @@
 """External sort of the rows of one channel-day, in bounded memory.
 
-Files are sorted by instrument, and results come in the order of the feed. If there are more than `max_buffered_rows`,
+Files are sorted by instrument, and results come in wire order. If there are more than `max_buffered_rows`,
 they are sorted in parts into temporary files (runs), which are then merged.
 
 Invariant: the result equals `sort_rows` of all rows, including the order of rows with equal keys.

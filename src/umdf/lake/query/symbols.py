@@ -19,7 +19,7 @@ import pyarrow as pa
 from umdf.errors import UmdfError, UsageError, did_you_mean
 from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.query.arrays import distinct_texts, empty_table, filter_rows, int64_values, is_in
-from umdf.lake.query.name_lookup import check_choice, close_matches
+from umdf.lake.query.name_lookup import MAX_NAMES_LISTED, check_choice, close_matches
 from umdf.lake.query.table_reader import MARGIN_DAYS, InstrumentFilter, Partition, partition_of, query_of, read_rows
 from umdf.lake.query.times import TimeRange, format_dates
 from umdf.lake.report.lake_day import trading_dates
@@ -155,8 +155,10 @@ def unknown_symbol_error(catalog: InstrumentCatalog, name: str, span: TimeRange)
     elsewhere = sorted(set(own.column("trading_date").to_pylist()))
     if elsewhere:
         return UmdfError(f"{name} is not listed {span}", f"it is listed on {format_dates(elsewhere)}")
-    close = close_matches(name, catalog.symbols(inside) or catalog.symbols(catalog.dates))
-    hint = did_you_mean(close) if close else "list them with lake.symbols()"
+    known = catalog.symbols(inside) or catalog.symbols(catalog.dates)
+    close = close_matches(name, known)
+    some = ", ".join(list(known)[:MAX_NAMES_LISTED])
+    hint = did_you_mean(close) if close else f"there are {some} …; `day_statistics` has them all in the column symbol"
     return UmdfError(f"unknown symbol: {name!r}", hint)
 
 

@@ -37,16 +37,16 @@ REASONS = {
     k.PACKET_TOO_LONG: "a packet of {left} bytes is longer than {need}",
     k.HEADER_CUT: "a message header needs {need} bytes, {left} left in the packet",
     k.LENGTH_TOO_SMALL: "messageLength {need} is less than its own header of {left}",
-    k.LENGTH_PAST_END: "messageLength {need} goes past the packet, {left} left",
+    k.LENGTH_PAST_END: "messageLength {need} exceeds the packet: {left} bytes left",
     k.ENCODING_UNKNOWN: "encodingType {need:#06x} is not SBE 1.0 little-endian (0xeb50)",
-    k.BLOCK_PAST_END: "blockLength {need} goes past the message, {left} left",
+    k.BLOCK_PAST_END: "blockLength {need} exceeds the message: {left} bytes left",
     k.GROUP_CUT: "the group's header needs {need} bytes, {left} left in the message",
     k.GROUP_PAST_END: "the group's entries need {need} bytes, {left} left in the message",
-    k.GROUP_OF_NOTHING: "the group says {need} entries of no bytes",
+    k.GROUP_OF_NOTHING: "the group has {need} entries of zero bytes",
     k.DATA_CUT: "the length needs {need} bytes, {left} left in the message",
-    k.DATA_PAST_END: "a length of {need} goes past the message, {left} left",
+    k.DATA_PAST_END: "a length of {need} exceeds the message: {left} bytes left",
     k.TEMPLATE_UNKNOWN: "template {need} is not in the schema",
-    k.SCHEMA_OTHER: "schema id {need} is another's",
+    k.SCHEMA_OTHER: "schema id {need} does not match",
 }
 SKIPPED_REASONS = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # skipped by messageLength; nothing is wrong with them (3.3)
 

@@ -87,7 +87,8 @@ class _PacketReader:
         if length.value < 12:
             raise _TruncatedError(f"messageLength {length.value} is less than its own header of 12")
         if start + length.value > len(self.packet):
-            raise _TruncatedError(f"messageLength {length.value} goes past the packet, {len(self.packet) - start} left")
+            left = len(self.packet) - start
+            raise _TruncatedError(f"messageLength {length.value} exceeds the packet: {left} bytes left")
         self.end = start + length.value
         if message is not None and not is_unknown:
             try:

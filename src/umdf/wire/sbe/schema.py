@@ -163,7 +163,7 @@ class OtherVersions:
             return []
         (lowest, highest), schema = self.range, self._schema
         what = ["fields that had another name or place then are absent"] if lowest < schema.oldest else []
-        what += ["what is new since the schema is not read"] if highest > schema.version else []
+        what += ["what is newer than the schema is not decoded"] if highest > schema.version else []
         traffic, served = _versions(lowest, highest), _versions(schema.oldest, schema.version)
         return [f"the traffic is of {traffic}, the schema {schema.source} of {served}: {' and '.join(what)}"]
 

@@ -27,20 +27,20 @@ CODES = {
 }
 REASONS = {
     "R1": "an exponent outside -63 to 63",
-    "R2": "no valid UTF-8",
-    "R6": "more bytes for an integer than it needs",
-    "R7": "a presence map that ends in seven zeros",
-    "R8": "a presence map with more bits than are needed",
-    "R9": "zeros in front of a string that needs none",
+    "R2": "invalid UTF-8",
+    "R6": "overlong integer",
+    "R7": "overlong presence map: it ends in seven zeros",
+    "R8": "presence map with more bits than fields",
+    "R9": "overlong string: zeros before its first character",
     "D2": "an integer outside its type",
     "D4": "the previous value is of another type",
     "D5": "mandatory, not sent, with neither a previous nor an initial value",
     "D6": "mandatory, not sent, and the previous value is empty",
-    "D7": "more to subtract than the previous value has, or a tail to nothing",
-    "D9": "there is no such template",
-    "T1": "the message ends in the middle of something",
-    "T2": "larger than any sensible message",
-    "T3": "bytes are left behind the message",
+    "D7": "delta or tail removes more characters than the previous value has",
+    "D9": "unknown template",
+    "T1": "the message ends inside a field",
+    "T2": "exceeds the size limit",
+    "T3": "trailing bytes after the message",
 }
 
 NO_STORE = None, None

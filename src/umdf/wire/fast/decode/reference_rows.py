@@ -48,7 +48,7 @@ class ReferenceRows:
         try:
             message, end = self.reader.decode(data)
             if end < len(data):
-                error = FastError("T3", end, "", "bytes are left behind the message")
+                error = FastError("T3", end, "", "trailing bytes after the message")
                 error.reports = message.reports
                 raise error
         except FastError as error:

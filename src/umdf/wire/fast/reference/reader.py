@@ -143,7 +143,7 @@ class _MessageDecoder:
         self.trace_step("template id", None, start, bits, 0, "stream" if sent else "previous", template_id)
         template = templates.get(template_id)
         if template is None:
-            raise cursor.error("D9", f"there is no template {template_id}", start)
+            raise cursor.error("D9", f"unknown template {template_id}", start)
         cursor.check_presence_map(bits, template.body.bits + 1)
         return Message(template, self.segment(template.body, bits))
 
@@ -332,7 +332,7 @@ class _MessageDecoder:
     def text(self, content: bytes, field: Field, start: int) -> str | bytes:
         value = from_bytes(content, field.type)
         if field.type == UNICODE and isinstance(value, str) and any("\udc80" <= char <= "\udcff" for char in value):
-            self.cursor.report("R2", "no valid UTF-8", start)
+            self.cursor.report("R2", "invalid UTF-8", start)
         return value
 
     def delta(self, field: Field) -> Value | None:

@@ -128,7 +128,7 @@ class Cursor:
         if text[0] == 0:
             zeros, text = zeros + 1, text[1:]
         if zeros and text and text[0] != 0:
-            self.report("R9", "zeros in front of a string that needs none", start)
+            self.report("R9", "overlong string: zeros before its first character", start)
         return text.decode("ascii")
 
     def vector(self, nullable: bool = False) -> bytes | None:
@@ -148,7 +148,7 @@ class Cursor:
                 self.offset = end + 1
                 groups = bytes((*self.data[start:end], self.data[end] & 0x7F))
                 if len(groups) > 1 and groups[-1] == 0:
-                    self.report("R7", "a presence map that ends in seven zeros", start)
+                    self.report("R7", "overlong presence map: it ends in seven zeros", start)
                 return PresenceMap(start, groups)
         if self.remaining < most:
             raise self.error("T1", "the data end in the middle of a presence map")
