@@ -10,6 +10,8 @@ INSTALLED := $(VENV)/.installed
 CHECKERS := $(VENV)/.installed-check
 WARM := $(VENV)/.warm
 KERNELS := $(shell find src/umdf -name '*kernel*.py')
+# Else every process of the tests, of which there are many, compiles the package and the tests anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup test demo check bench bench-lake soak clean
 

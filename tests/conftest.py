@@ -1,15 +1,22 @@
-"""Sizes: `make test` runs every test reduced, `make soak` (pytest --soak) runs the same tests at full size."""
+"""Sizes: `make test` runs every test reduced, `make soak` (pytest --soak) runs the same tests at full size. And the
+one Spark session of the tests."""
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Size = TypeVar("Size")
+TESTS = Path(__file__).parent
 
 # Examples stay random, so that every run looks somewhere else; a failure prints the line that repeats it. The first
 # call of a kernel may compile it, so no example has a deadline.
@@ -46,9 +53,39 @@ def sized(soak: bool) -> Callable[[Size, Size], Size]:
     return choose
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`@pytest.mark.full_size`: `make test` has ten minutes, and another case of the same test in them."""
-    if not config.getoption("--soak"):
-        for item in items:
-            if item.get_closest_marker("full_size"):
-                item.add_marker(pytest.mark.skip(reason="only at full size: make soak"))
+    """`@pytest.mark.full_size`: `make test` has six minutes, and another case of the same test in them. Tests share a
+    process with those that share their fixtures: the same xdist group, else the same conftest.py, else the same file.
+    """
+    for item in items:
+        if item.get_closest_marker("full_size") and not config.getoption("--soak"):
+            item.add_marker(pytest.mark.skip(reason="only at full size: make soak"))
+        if not item.get_closest_marker("xdist_group"):
+            own_fixtures = item.path.parent != TESTS and (item.path.parent / "conftest.py").exists()
+            item.add_marker(pytest.mark.xdist_group(str(item.path.parent if own_fixtures else item.path)))
+
+
+@pytest.fixture(scope="session")
+def spark_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark-logs")
+
+
+@pytest.fixture(scope="session")
+def shared_spark(spark_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A JVM takes seconds to start and longer to warm up, so all tests of the xdist group "spark" share one."""
+    from umdf.lake.runtime import session
+
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers import functions of the tests by name.
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])))
+        work = tmp_path_factory.mktemp("spark-work")
+        with session.session_scope(cores=2, memory="1g", work=work, logs=spark_logs, quick=True) as own:
+            yield own
+    assert list(work.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def spark(shared_spark: SparkSession) -> SparkSession:
+    """With the views, settings and data sources of one module."""
+    return shared_spark.newSession()

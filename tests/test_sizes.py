@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,12 +17,12 @@ def test_sizes_and_examples_follow_the_same_switch(soak: bool, sized: Callable[[
     assert settings.default.max_examples == (1_000 if soak else 50)
 
 
-def test_tests_of_one_group_run_in_one_process(tmp_path: Path) -> None:
+def test_tests_of_one_file_run_in_one_process(tmp_path: Path) -> None:
     """With some versions of pytest and pytest-xdist, `--dist loadgroup` ignores groups silently, and `make test` takes
     twice as long."""
+    shutil.copy(Path(__file__).parent / "conftest.py", tmp_path)
     (tmp_path / "test_group.py").write_text(
         "import os, pytest\n"
-        'pytestmark = pytest.mark.xdist_group("one")\n'
         '@pytest.mark.parametrize("case", range(6))\n'
         "def test_process(case, tmp_path_factory):\n"
         '    with open(tmp_path_factory.getbasetemp().parent / "workers", "a") as file:\n'

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lake.captures import day, files_of, ingest
+from lake.lake_commands import umdf
 
 from umdf.cli.app import run
 from umdf.cli.row_formats import json_rows, text_rows, unique_names
 from umdf.errors import ConfigError
 from umdf.lake.report.chart import MAX_CANDLES, draw
 
-pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 SQL = "SELECT symbol, count(*) AS n, sum(price * size) AS notional FROM trades WHERE price IS NOT NULL GROUP BY symbol"
 
 
@@ -37,12 +37,11 @@ def trades(lake: Path) -> polars.DataFrame:
     return polars.read_delta(str(lake / "trades")).sort("sequence", "msg_index", "entry_index")
 
 
-def test_sql_is_answered_by_spark(lake: Path, trades: polars.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["query", str(lake), SQL, "--json"]) == 0
-    found = {
-        row["symbol"]: (row["n"], Decimal(row["notional"]))
-        for row in map(json.loads, capsys.readouterr().out.splitlines())
-    }
+def test_sql_is_answered_by_spark(lake: Path, trades: polars.DataFrame) -> None:
+    with umdf("query", "query", lake, SQL, "--json") as command:
+        code, printed, said = command.finish()
+    assert (code, said) == (0, "")
+    found = {row["symbol"]: (row["n"], Decimal(row["notional"])) for row in map(json.loads, printed.splitlines())}
     price, size = polars.col("price"), polars.col("size")
     theirs = trades.filter(price.is_not_null()).group_by("symbol").agg(
         polars.len().alias("n"), (price.cast(polars.Int128) * size).sum().alias("notional")
@@ -51,10 +50,11 @@ def test_sql_is_answered_by_spark(lake: Path, trades: polars.DataFrame, capsys: 
 
 
 @pytest.mark.full_size
-def test_a_sql_error_is_one_line(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["query", str(lake), "SELECT * FROM tradez"]) == 2
-    said = capsys.readouterr()
-    assert said.err == "umdf: unknown table: tradez (line 1, column 15); did you mean trades?\n" and not said.out
+def test_a_sql_error_is_one_line(lake: Path) -> None:
+    with umdf("sql error", "query", lake, "SELECT * FROM tradez") as command:
+        code, printed, said = command.finish()
+    assert (code, printed) == (2, "")
+    assert said == "umdf: unknown table: tradez (line 1, column 15); did you mean trades?\n"
 
 
 def test_a_range_needs_no_spark_and_every_form_has_the_same_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,14 @@ class Made:
         """In the order in which they were closed."""
         return [path for captured in self.captured for path in closed_files(captured / "capture")]
 
+    @cached_property
+    def expected(self) -> dict[str, str]:
+        return hashes(self.root)
+
     def differing(self, root: Path) -> set[str]:
         """The tables of a lake that are not those of the ingest; and whether it is done with every day."""
-        found, expected = hashes(root), hashes(self.root)
-        return {name for name in found if found[name] != expected[name]} | (
+        found = hashes(root)
+        return {name for name in found if found[name] != self.expected[name]} | (
             {"channel_state"} if open_snapshot(root).rows("channel_state") else set()
         )
 

@@ -98,7 +98,8 @@ def _assert_only_these_are_refused(
     others = Counter(row["disposition"] for row in packets) - Counter(row["disposition"] for row in struck)
     sound = Counter(row["disposition"] for row in rows(clean, "packets"))
     assert others["late"] == sound["late"] == 0 and others["used"] == sound["used"]
-    assert [name for name, table in market(root).items() if name not in OF_LINES and table != market(clean)[name]] == []
+    expected = market(clean)
+    assert [name for name, table in market(root).items() if name not in OF_LINES and table != expected[name]] == []
 
 
 OF_LINES = {"packets", "quality", "quarantine"}
@@ -163,7 +164,8 @@ def test_a_damaged_header_of_a_loop_has_its_rows_too(
         assert len(found) == 1 and found[0].get("disposition", "corrupt") == "corrupt"
     assert len(rows(tmp_path / "lake", "packets")) == open_snapshot(sound["sbe"][1]).rows("packets")
     of_updates = {"mbo", "trades", "statistics", "status", "mbp_1", "ohlcv_1m", "gaps"}
-    changed = {name for name, table in market(tmp_path / "lake").items() if table != market(sound["sbe"][1])[name]}
+    expected = market(sound["sbe"][1])
+    changed = {name for name, table in market(tmp_path / "lake").items() if table != expected[name]}
     assert changed & of_updates == set()
 
 

@@ -36,7 +36,7 @@ from umdf.lake.runtime.local_runner import LocalRunner
 pytestmark = pytest.mark.xdist_group("lake-follow")
 LOSSES, LINES, SIZES = (0.0, 0.02, 0.1), ("AB", "A"), (1, 2, 3, 7)
 CASES = [(protocol, loss, lines) for protocol, loss, lines in product(("sbe", "fast"), LOSSES, LINES)]
-QUICK = {("sbe", 0.02, "AB"): 3, ("fast", 0.1, "AB"): 7}  # with so many files in a micro-batch; the others: make soak
+QUICK = {("sbe", 0.02, "AB"): 6, ("fast", 0.1, "AB"): 7}  # with so many files in a micro-batch; the others: make soak
 DAY, NEXT = (72, TRADING_DATE), (72, TRADING_DATE + 3)  # a Friday and the Monday after it
 FEW = frozenset({"mbo", "trades", "packets", "gaps", "quality", "ohlcv_1m"})
 
@@ -90,7 +90,7 @@ def test_a_day_with_a_second_numbering(make: Maker, tmp_path: Path, sized: Calla
     made = Made([*first.captured, later], tmp_path / "batch")
     ingest(made.root, made.files)
     edges, again = list[DayPosition](), 0
-    for outcome in following(tmp_path / "lake", cut(behind(made.files, "incremental-B", 5), sized(6, 3))):
+    for outcome in following(tmp_path / "lake", cut(behind(made.files, "incremental-B", 5), sized(12, 3))):
         again += len(outcome.rebuilt_days)
         if outcome.open_days:
             edges.append(outcome.open_days[DAY])

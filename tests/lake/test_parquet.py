@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from umdf.lake.parquet import column_encoding_kernel, flat_file_writer
 from umdf.lake.parquet.flat_file_writer import ROW_GROUP_ROWS, FlatFileWriter, is_flat
-from umdf.lake.runtime.session import session_scope
 from umdf.lake.schemas import tables
 
 if TYPE_CHECKING:
@@ -183,12 +182,6 @@ def test_more_texts_than_a_dictionary_has_room_for(tmp_path: Path, distinct: int
 def test_which_tables_are_flat() -> None:
     arrows = {name for name, table in tables().items() if not is_flat(table.file_schema)}
     assert arrows >= {"definition", "book_state"} and not arrows & {"mbo", "mbp_1", "packets", "trades", "bbo_1s"}
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with session_scope(cores=2, memory="1g", work=tmp_path_factory.mktemp("spark"), quick=True) as own:
-        yield own
 
 
 def read_by_spark(spark: SparkSession, path: Path, schema: pa.Schema, where: str = "TRUE") -> Iterator[pa.Table]:

@@ -17,7 +17,6 @@ from pyspark.sql import datasource as pushed
 import umdf
 from umdf.errors import UmdfError
 from umdf.lake.hashing import logical_hash
-from umdf.lake.runtime import session
 from umdf.lake.source.options import PACKETS, READABLE_SCHEMAS, SourceOptions
 from umdf.lake.source.partition_reader import SPAN
 from umdf.transport.capture import open_capture
@@ -53,14 +52,12 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    work = tmp_path_factory.mktemp("work")
-    with session.session_scope(
-        cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True
-    ) as own:
+def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
+    own = shared_spark.newSession()
+    with pytest.MonkeyPatch.context() as patch:
         # A session as SparkSession.builder makes it where no environment is activated and PYSPARK_PYTHON is not set:
         # its workers are the python3 of the PATH, which need not have umdf.
-        own.sparkContext.pythonExec = "python3"
+        patch.setattr(own.sparkContext, "pythonExec", "python3")
         before = dict(own.conf.getAll)
         umdf.register_source(own)
         assert dict(own.conf.getAll) == before and own.sparkContext.pythonExec == "python3"

@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from lake.source_rows import options, read, streamed
 import umdf
 from umdf.errors import UmdfError
 from umdf.lake.hashing import logical_hash
-from umdf.lake.runtime import session
 from umdf.lake.source.options import PACKETS, READABLE_SCHEMAS
 from umdf.lake.source.stream_reader import RecordingReader
 from umdf.transport.recording import MANIFEST, closed_files
@@ -115,13 +114,10 @@ def test_without_late_definitions_a_stream_equals_the_batch_in_every_column(
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    work = tmp_path_factory.mktemp("work")
-    with session.session_scope(
-        cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True
-    ) as own:
-        umdf.register_source(own)
-        yield own
+def spark(shared_spark: SparkSession) -> SparkSession:
+    own = shared_spark.newSession()
+    umdf.register_source(own)
+    return own
 
 
 def drain(spark: SparkSession, recording: Path, out: Path, family: str, **more: str) -> list[dict[str, Any]]:

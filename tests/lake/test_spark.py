@@ -1,4 +1,4 @@
-"""Spark itself: one session for this file, and a few in processes of their own."""
+"""Spark itself: the session of the tests, and a few in processes of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,32 +33,23 @@ TESTS = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("logs")
-
-
-@pytest.fixture(scope="module")
-def spark(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(TESTS))
-        work = tmp_path_factory.mktemp("work")
-        with session.session_scope(cores=2, memory="1g", work=work, logs=logs, quick=True) as own:
-            yield own
-    assert list(work.iterdir()) == []
+def spark(shared_spark: SparkSession) -> SparkSession:
+    """The session that was started, which has a log."""
+    return shared_spark
 
 
 def numbered(count: int, **more: Any) -> list[dict[str, Any]]:
     return [{"n": n, "description": f"channel {n}", **more} for n in range(count)]
 
 
-def test_the_session_is_as_it_should_be(spark: SparkSession, logs: Path) -> None:
+def test_the_session_is_as_it_should_be(spark: SparkSession, spark_logs: Path) -> None:
     context = spark.sparkContext
     assert context.master == "local[2,4]"
     for name, value in {**session.SETTINGS, **session.LOOPBACK_SETTINGS}.items():
         assert context.getConf().get(name) == value
     assert spark.sql("SELECT current_timezone()").head()[0] == "UTC"  # type: ignore[index]
     log = session.session_log(spark)
-    assert log is not None and log.parent == logs and log.exists()
+    assert log is not None and log.parent == spark_logs and log.exists()
     assert "[cds" not in log.read_text()  # the archive of Spark's classes, where there is one, was not refused
     with pytest.raises(UmdfError, match="already running in this process"):
         session.start_session()

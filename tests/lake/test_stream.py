@@ -10,7 +10,7 @@ import json
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from umdf.lake.admin import lake_status
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.writer import open_writer
 from umdf.lake.ingest_settings import IngestSettings
-from umdf.lake.runtime import session
 from umdf.lake.stream.stream_ingest import MicroBatch, StreamIngest, wait_for_manifest
 from umdf.transport.recording import MANIFEST
 
@@ -42,13 +41,6 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
     captured = day(tmp, sized(3_000, 20_000), sized(10, 40), rate=500, roll_s=sized(3, 1), loss=0.02, seed=5)
     ingest(tmp / "batch", files_of(captured))
     return Made([captured], tmp / "batch")
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    work, logs = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("logs")
-    with session.session_scope(cores=2, memory="1g", work=work, logs=logs, quick=True) as own:
-        yield own
 
 
 def record(directory: Path, files: Sequence[Path]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,10 @@ from umdf.lake.schemas import table, tables
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Everything above 150 rows is sorted in files; where they are."""
-    monkeypatch.setattr(ExternalSorter.__init__, "__defaults__", (150,))
-    monkeypatch.setattr(ordering, "RUN_BATCH_ROWS", 16)
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sized: Callable[[int, int], int]) -> Path:
+    """Everything above a few hundred rows is sorted in files; where they are."""
+    monkeypatch.setattr(ExternalSorter.__init__, "__defaults__", (sized(600, 150),))
+    monkeypatch.setattr(ordering, "RUN_BATCH_ROWS", sized(64, 16))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 

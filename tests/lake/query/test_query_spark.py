@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,20 +11,12 @@ from lake.query.query_docs import examples, run
 from lake.query.query_lakes import FIRST, next_day
 
 import umdf
-from umdf.lake.runtime import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 RAW: dict[str, Any] = {"price_type": "fixed", "pretty_ts": False}
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    work = tmp_path_factory.mktemp("work")
-    with session.session_scope(cores=2, memory="1g", work=work, quick=True) as own:
-        yield own
 
 
 @pytest.fixture(scope="module")

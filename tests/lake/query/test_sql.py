@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +19,6 @@ from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.query import levels_view, sql
 from umdf.lake.query.levels_view import SLICE_EVENTS, LevelSlice
 from umdf.lake.query.price_styles import PRICE, TIME, unit_of
-from umdf.lake.runtime import session
 from umdf.lake.schemas import tables
 
 if TYPE_CHECKING:
@@ -40,12 +38,6 @@ def lake(capture: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("lakes") / "lake"
     ingest(root, files_of(capture), tables=ALL - {"mbp_10"})
     return root
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with session.session_scope(cores=2, memory="1g", work=tmp_path_factory.mktemp("work"), quick=True) as own:
-        yield own
 
 
 @pytest.fixture(scope="module")
