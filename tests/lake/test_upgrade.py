@@ -354,7 +354,9 @@ def test_commits_before_the_upgrade_cannot_be_read(old: Path) -> None:
     upgrade(old)
     assert open_snapshot(old, 4).rows("mbo") == open_snapshot(old).rows("mbo")
     for number in (1, 3):
-        with pytest.raises(UmdfError, match=f"commit {number} cannot be read.* layout {LAYOUT}; read commit 4 or a later one"):
+        with pytest.raises(
+            UmdfError, match=f"commit {number} cannot be read.* layout {LAYOUT}; read commit 4 or a later one"
+        ):
             open_snapshot(old, number)
 
 

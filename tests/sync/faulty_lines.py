@@ -80,7 +80,10 @@ def arrivals(sent: list[SentPacket], faults: Faults, random: Random, quiet_from:
     found = []
     for line in (LINE_A, LINE_B):
         found += _line(incremental, line, lost, faults, random, quiet_from)
-    for stream, flow, loss in ((SNAPSHOT, SNAPSHOTS, faults.snapshot_loss), (INSTRUMENTS, DEFINITIONS, faults.definition_loss)):
+    for stream, flow, loss in (
+        (SNAPSHOT, SNAPSHOTS, faults.snapshot_loss),
+        (INSTRUMENTS, DEFINITIONS, faults.definition_loss),
+    ):
         for packet in sent:
             if packet.stream == stream and (packet.ts >= quiet_from or random.random() >= loss):
                 found.append(Arrival(packet.ts + random.randint(0, 3) * MS // 4, flow, packet.content))

@@ -216,7 +216,10 @@ DAMAGE = {
     "a block of no length": (GOOD + struct.pack("<III", 99, 0, 0), "too few"),
     "a block too short for its type": (GOOD + block(6, bytes(16)), "too few"),
     "two lengths that differ": (GOOD + struct.pack("<IIII", 99, 16, 0, 20) + bytes(9), "differ, the second one is 20"),
-    "a section without a byte order": (GOOD + struct.pack("<IIII", 0x0A0D0D0A, 28, 7, 0) + bytes(12), "byte-order magic"),
+    "a section without a byte order": (
+        GOOD + struct.pack("<IIII", 0x0A0D0D0A, 28, 7, 0) + bytes(12),
+        "byte-order magic",
+    ),
     "a section of version 2": (GOOD + block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 2, 0, -1)), "version 2"),
 }
 

@@ -189,7 +189,10 @@ def price_text(price: int | None) -> str:
 
 
 def _last(view: InstrumentView) -> str | None:
-    return next((v["price"] for name, v in view.statistics.items() if name.startswith(("last trade", "last price published"))), None)
+    return next(
+        (v["price"] for name, v in view.statistics.items() if name.startswith(("last trade", "last price published"))),
+        None,
+    )
 
 
 def _top_levels(levels: tuple[Level, ...], depth: int) -> tuple[Level, ...]:

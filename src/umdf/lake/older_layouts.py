@@ -42,9 +42,7 @@ RENAMES: dict[int, dict[str, TableRenames]] = {
 def renames_since(layout: int) -> dict[str, list[TableRenames]]:
     """By table: how the current layout differs from an older one, step by step."""
     names = dict.fromkeys(name for older in range(layout, LAYOUT) for name in RENAMES[older])
-    return {
-        name: [RENAMES[older][name] for older in range(layout, LAYOUT) if name in RENAMES[older]] for name in names
-    }
+    return {name: [RENAMES[older][name] for older in range(layout, LAYOUT) if name in RENAMES[older]] for name in names}
 
 
 def table_of_layout(name: str, layout: int) -> Table:

@@ -362,7 +362,9 @@ class Phases:
         self._resets = int(str(resets))
 
 
-_STORED_FIELDS = [name for name in _StoredState.__dataclass_fields__ if name not in ("sequence", "is_certain", "history")]
+_STORED_FIELDS = [
+    name for name in _StoredState.__dataclass_fields__ if name not in ("sequence", "is_certain", "history")
+]
 
 
 def _state_to_tuple(place: _StoredState) -> tuple[object, ...]:

@@ -200,7 +200,11 @@ def merge_events(parts: Sequence[Events]) -> Events:
     first_units = np.cumsum([0, *(len(part.units) for part in parts)])
     families: dict[str, Rows] = {}
     for name in {name for part in parts for name in part.families}:
-        some = [(part.families[name], first) for part, first in zip(parts, first_units, strict=False) if name in part.families]
+        some = [
+            (part.families[name], first)
+            for part, first in zip(parts, first_units, strict=False)
+            if name in part.families
+        ]
         rows = _concat_rows([rows for rows, _ in some])
         rows.unit = rank[np.concatenate([rows.unit.astype(np.int64) + first for rows, first in some])]
         families[name] = rows.take(np.argsort(rows.wire_order, kind="stable"))

@@ -211,9 +211,7 @@ STATES_SCHEMA = pa.schema(
 )
 
 
-def _family_runs(
-    events: Events, stream: Stream, as_of: Mapping[int, int] | None, by_sequence: bool
-) -> list[FamilyRun]:
+def _family_runs(events: Events, stream: Stream, as_of: Mapping[int, int] | None, by_sequence: bool) -> list[FamilyRun]:
     """The walked families, in wire order."""
     present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if len(events.rows(name))]
     if not present:

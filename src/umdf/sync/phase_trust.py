@@ -85,7 +85,11 @@ class PhaseTrust:
         group = self._state.instruments.group_of(instrument_id)
         if group is None:
             is_any_reset = any(kind == NEW_SESSION for *_, kind in self._state.phases.statistic_resets)
-            return "its statistics may have been reset with those of its group, which is not known" if is_any_reset else None
+            return (
+                "its statistics may have been reset with those of its group, which is not known"
+                if is_any_reset
+                else None
+            )
         if self._state.phases.phase_of(group) not in BEFORE_END_OF_DAY:
             return None
         gap = gaps.first_after(self._state.phases.sequence_of_group(group))

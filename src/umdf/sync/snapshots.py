@@ -104,7 +104,10 @@ def find_group_phases(snapshots: Snapshots, floor: int) -> tuple[GroupPhases, in
     chosen, behind_chosen = of_groups[is_followed], behind[is_followed]
     sequence, epoch = np.concatenate([[floor], snapshots.last_sequence]), snapshots.last_epoch
     found = GroupPhases(
-        snapshots.events.take({"status": chosen}), epoch[behind_chosen], sequence[behind_chosen], sequence[behind_chosen + 1]
+        snapshots.events.take({"status": chosen}),
+        epoch[behind_chosen],
+        sequence[behind_chosen],
+        sequence[behind_chosen + 1],
     )
     pending = rows.unit[of_groups[~is_followed]]
     return found, int(pending.min()) if len(pending) else units

@@ -20,7 +20,7 @@ NEXT_STEPS = (
     ("read rows", "umdf query {lake} --schema trades --symbols {symbol} --limit 10"),
     (
         "run SQL",
-        "umdf query {lake} \"SELECT symbol, volume FROM day_statistics ORDER BY 2 DESC\"",
+        'umdf query {lake} "SELECT symbol, volume FROM day_statistics ORDER BY 2 DESC"',
     ),
     ("draw a chart", "umdf query {lake} --schema ohlcv_1m --symbols {symbol} --chart chart.html"),
     ("write a report", "umdf report {lake}"),

@@ -24,9 +24,7 @@ def merge_positions(
     held = [np.ascontiguousarray(v) for v in (book, key, of_book, of_key)]
     arguments = np.zeros(k.POSITION_ARGUMENTS, np.int64)
     arguments[k.IN_ROWS], arguments[k.OTHERS], arguments[k.INCLUDE_EQUAL] = len(book), len(of_book), behind
-    arguments[k.IN_GROUP], arguments[k.IN_KEY], arguments[k.OF_GROUP], arguments[k.OF_KEY] = map(
-        buffer_address, held
-    )
+    arguments[k.IN_GROUP], arguments[k.IN_KEY], arguments[k.OF_GROUP], arguments[k.OF_KEY] = map(buffer_address, held)
     arguments[k.POSITIONS] = buffer_address(positions)
     if len(of_book):
         k.find_positions(buffer_address(arguments))

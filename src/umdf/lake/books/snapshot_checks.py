@@ -118,9 +118,7 @@ class SnapshotChecks:
         return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def initial_verdicts(
-    states: Numbers, rpt_seq: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]
-) -> NDArray[np.int8]:
+def initial_verdicts(states: Numbers, rpt_seq: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]) -> NDArray[np.int8]:
     """Verdicts that do not need the books' content; EQUAL if they have to be compared."""
     known, stale = states[:, trust.S_RPT_SEQ], states[:, trust.S_STALE] != 0
     unverified = (states[:, trust.S_UNVERIFIED] != 0) | (gaps > states[:, trust.S_GAPS])

@@ -32,7 +32,12 @@ class SegmentCollector:
 
     def split_summary(self, split: int) -> dict[str, Any]:
         found = [
-            [*key[1:], *values, few if len(few := self._few[key]) <= MAX_LISTED_PACKETS else [], self._announced.get(key)]
+            [
+                *key[1:],
+                *values,
+                few if len(few := self._few[key]) <= MAX_LISTED_PACKETS else [],
+                self._announced.get(key),
+            ]
             for key, values in self._segments.items()
             if key[0] == split
         ]
