@@ -13,7 +13,7 @@ updates wait; missing ones that arrive, or a snapshot, recover it. Nothing is ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -330,6 +330,7 @@ class Channel:
         """Apply the snapshots that help, then the updates after them that are waiting."""
         replaced = np.zeros(len(snapshots), np.bool_)
         sequences: dict[int, int] = {}
+        compared: dict[int, tuple[tuple[int, bool], Hashable]] = {}
         lending = snapshots.is_lending
         last_rpt_seq = snapshots.header.column("last_rpt_seq")
         for row in np.flatnonzero(is_selected).tolist():
@@ -346,25 +347,22 @@ class Channel:
                 continue
             if is_healthy and is_known and not is_suspect and not self.phases.needs_snapshot(instrument_id, self.gaps):
                 continue
-            rpt_seq = int(last_rpt_seq[row])
-            if not state[k.S_STALE] and is_known and state[k.S_RPT_SEQ] == rpt_seq and not is_suspect:
-                self.trust.verify(number, sequence)
-                self._apply_snapshot_status(snapshots, row, instrument_id, sequence)
-                continue
+            # The same RptSeq does not prove that the book is the same: a reset may be among what was lost.
+            if not state[k.S_STALE] and is_known and state[k.S_RPT_SEQ] == last_rpt_seq[row]:
+                compared[number] = (key := (instrument_id, bool(lending[row]))), self._content(*key)
             replaced[row], sequences[instrument_id] = True, sequence
             self._suspects.pop(instrument_id, None)
         if replaced.any():
             self._replace(snapshots, replaced, sequences)
+        for number, (key, content) in compared.items():
+            if self._content(*key) != content:
+                self.trust.states[number, k.S_INCOMPLETE] = 1
 
-    def _apply_snapshot_status(self, snapshots: Snapshots, row: int, instrument_id: int, sequence: int) -> None:
-        """The book was right; the state of the instrument may not have been."""
-        only = np.zeros(len(snapshots), np.bool_)
-        only[row] = True
-        events = snapshots.events_of(only)
-        status = events.families.get("status")
-        if status is not None:
-            self.state.apply(Events(events.units, {"status": status}), "snapshot", {instrument_id: sequence})
-            self.phases.verify_instrument(instrument_id, sequence)
+    def _content(self, instrument_id: int, lending: bool) -> Hashable:
+        """What trades would have changed."""
+        book = self.books.book(instrument_id, lending=lending)
+        venues = self.state.statistics.tape.venues_of(instrument_id).items()
+        return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)
 
     def _replace(self, snapshots: Snapshots, is_selected: NDArray[np.bool_], sequences: dict[int, int]) -> None:
         events = snapshots.events_of(is_selected)
