@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from umdf.book.engine import Books
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import Phases
+from umdf.market.phases import BEFORE_ALL, Phases
 from umdf.market.rows import Events, Rows, Units
 from umdf.market.state import BatchChanges, MarketState, Stream
 from umdf.market.statistics import StatisticReset
@@ -106,7 +106,12 @@ class Channel:
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
-        self._apply_state(events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}), "instruments")
+        changes = self._apply_state(
+            events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}), "instruments"
+        )
+        for instrument_id in changes.added:  # what its group was told before its definition came was not told to it
+            if resets := self.phases.resets_since(instrument_id, BEFORE_ALL):
+                self._suspects[instrument_id] = max(when for when, _ in resets)
 
     def apply_snapshots(self, snapshots: Snapshots, phases: GroupPhases | None = None) -> None:
         """Snapshots of the current epoch. Only instruments that are not healthy use them."""
@@ -258,7 +263,7 @@ class Channel:
         stream: Stream = "incremental",
         as_of: dict[int, int] | None = None,
         resets: Sequence[StatisticReset] = (),
-    ) -> None:
+    ) -> BatchChanges:
         changes = self.state.apply(events, stream, as_of, resets)
         self._follow_definitions(changes)
         for instrument_id in changes.new_sessions:
@@ -266,6 +271,7 @@ class Channel:
                 number = self.trust.number_of(instrument_id, lending)
                 if number >= 0 and not self.trust.states[number, k.S_STALE]:
                     self.trust.states[number, k.S_INCOMPLETE] = 0
+        return changes
 
     def _follow_definitions(self, changes: BatchChanges) -> None:
         for instrument_id in changes.deleted:
