@@ -28,7 +28,7 @@ TODAY = 20_405  # days since 1970
 PETR4, FIRM_A, FIRM_B = 200_000_000_001, 3, 85
 LINE_A = ("10.0.0.1", 40_001), ("224.0.20.72", 20_001)
 END_OF_EVENT = 1 << 7
-SYMBOL = "AAAF27"  # one that the generator always lists
+SYMBOL = "WINZ26"  # one that the generator always lists
 
 
 Message = tuple[str, dict[str, Any]]

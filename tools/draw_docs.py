@@ -125,8 +125,8 @@ def phases_page() -> str:
         "the first table of legacy 14.6; 102 allows the phase to be inferred (11 NOTE).",
         table(["1174", "before", "326 to 625", "after", "action"], instrument),
         "## A status message for a group",
-        "It never separates a member or makes it follow again (legacy 14.6, second table), and does not end the unknown "
-        "state of a new instrument: only its own first status does (7.1).",
+        "It never separates a member or makes it follow again (legacy 14.6, second table), and does not end the "
+        "unknown state of a new instrument: only its own first status does (7.1).",
         table(["before", "326 to 625", "after", "action"], group),
         "## The status in a snapshot, and the first one after a channel reset",
         "It replaces the instrument's status (11.4; after a channel reset the states of all instruments are sent "

@@ -12,7 +12,7 @@ from umdf.cli.app import run
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 
-SYMBOL = "AAAF27"
+SYMBOL = "WINZ26"
 Shown = pytest.CaptureFixture[str]
 
 
@@ -96,7 +96,7 @@ def test_increments_from_the_middle_are_stale(day: Path, tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--symbols", "AAAF2"], 3, "unknown instrument: AAAF2; did you mean "),
+        (["--symbols", "WINZ2"], 3, "unknown instrument: WINZ2; did you mean "),
         (["--at", "noon"], 2, "invalid --at: noon; use a sequence number or a time"),
     ],
 )

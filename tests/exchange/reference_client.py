@@ -175,6 +175,7 @@ class Client:
         self.busted: set[tuple[int, int]] = set()
         self.stats: dict[tuple[int, Any], tuple[int | None, int | None]] = {}
         self.states: dict[int, int] = {}
+        self.separated: set[int] = set()  # instruments that do not follow their group
         self.phases: dict[str, int] = {}
         self.groups: dict[int, str] = {}
         self.summarised: dict[int, int] = {}  # quantity of a summary that is not traded yet
@@ -184,13 +185,21 @@ class Client:
     def book(self, instrument: int, side: str) -> list[Order]:
         return self.books.setdefault((instrument, side), [])
 
+    def state_of(self, instrument: int) -> int | None:
+        if instrument in self.separated:
+            return self.states[instrument]
+        return self.phases.get(self.groups.get(instrument, ""))
+
+    def is_in_auction(self, instrument: int) -> bool:
+        return self.state_of(instrument) in (21, 101)
+
     def take(self, op: Op, protocol: str) -> None:
         self.counts[op.kind] += 1
         if op.instrument and op.rpt_seq is not None:
             known = self.rpt_seq.get(op.instrument)
             assert op.rpt_seq == 1 + (known or 0), (op, known)
             self.rpt_seq[op.instrument] = op.rpt_seq
-        if protocol == "sbe" and op.kind == "trade":
+        if protocol == "sbe" and op.kind == "trade" and not self.is_in_auction(op.instrument):
             assert op.instrument in self.summarised, "a trade without its execution summary"
             self.summarised[op.instrument] -= op.size or 0
         getattr(self, f"_{op.kind}", lambda _: None)(op)
@@ -288,6 +297,10 @@ class Client:
         f = op.fields
         name = "securityTradingStatus" if "securityTradingStatus" in f else "SecurityTradingStatus"
         self.states[op.instrument] = f[name]
+        if f.get("securityTradingEvent", f.get("SecurityTradingEvent")) == 101:
+            self.separated.add(op.instrument)
+        else:
+            self.separated.discard(op.instrument)
 
     def _phase(self, op: Op) -> None:
         f = op.fields
@@ -352,7 +365,7 @@ def _sbe_snapshots(directory: Path) -> Iterator[Snapshot]:
                 order = Op("order", f["securityID"], None, 0, side, price, size, entry["secondaryOrderID"], firm)
                 order.position = position
                 current.ops.append(order)
-        elif message.template_id != 10:
+        elif message.template_id not in (10, 2):
             assert current and current.instrument == f["securityID"] and "rptSeq" not in f
             current.ops += ops_of_sbe(message)
     assert current is None, "the last loop is complete"
@@ -362,8 +375,8 @@ def _fast_snapshots(directory: Path) -> Iterator[Snapshot]:
     loop = 0
     for message in messages_of(directory, "fast", "snapshot"):
         f = message.fields
-        if message.name.startswith("SequenceReset"):
-            loop += 1
+        if message.name.startswith(("SequenceReset", "Heartbeat")):
+            loop += message.name.startswith("SequenceReset")
             continue
         sequence, rpt_seq = f["LastMsgSeqNumProcessed"], f.get("RptSeq", 0)
         ops = [entry_of_fast(entry) for entry in f["MDEntries"]]

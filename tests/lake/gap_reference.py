@@ -96,7 +96,7 @@ class Reference:
         if line["kind"] != "row":
             self._recover((self.unverified if self.is_seen else set()) | self.stale_for, line["ts"])
             self.unverified, self.stale_for, self.rpt_seq, self.is_stale = set(), set(), NULL, False
-        elif rpt_seq != NULL and rpt_seq > known:
+        elif rpt_seq != NULL and (rpt_seq > known or self.unverified):
             follows = rpt_seq in (1, known + 1) or not self.unverified if known == NULL else rpt_seq == known + 1
             if not follows:
                 self.touched |= self.unverified

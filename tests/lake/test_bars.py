@@ -15,9 +15,9 @@ from umdf.lake.books.intervals import OPEN_SUFFIX, IntervalTables
 from umdf.lake.books.levels import NO_LAST_PRICE
 from umdf.lake.books.state_columns import BookStates
 from umdf.lake.books.state_record import BOOK_FIELDS, HEADER_FIELDS
-from umdf.lake.books.trust_kernel import UNKNOWN_START
 from umdf.market.calendar import local_date
 from umdf.market.families import CONDITIONS, MAYBE_BAD_BOOK, NULL
+from umdf.sync.book_trust_kernel import UNKNOWN_START
 
 IDS = np.array([11, 22, 33], np.int64)
 SYMBOLS = pa.array(["ELEVEN", None, "THIRTY"], pa.utf8())

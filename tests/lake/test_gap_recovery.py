@@ -262,16 +262,16 @@ def test_what_tasks_and_runs_have_said_is_put_together() -> None:
 
 
 def test_rows_of_the_table_say_how_each_gap_was_cured() -> None:
-    gaps = [DayGap(1, number, number + 1, ts_recv=10, ts_send=20, ts_before=5) for number in (5, 9, 20, 30)]
+    gaps = [DayGap(1, number, number + 1, ts_recv=10, ts_send=20, ts_before=5) for number in (1, 5, 9, 20, 30)]
     day = ChannelDay(72, 0, "sbe", ["A"], [(1, 3, 40)], [0])
     many = list(range(MAX_LISTED + 1))
     merged = merge_gap_records([], [[_said(5, [1], 0, 50), _said(9, [], 0, 40), _said(20, many, 1, 60)]])
     rows = gap_rows(day, gaps, merged)
     names = ("first_sequence", "cause", "recovered_by", "ts_opened", "ts_recovered", "affected", "instruments")
     assert [tuple(row[name] for name in names) for row in rows] == [
+        (1, "join", "rpt_seq", 20, 20, 0, []),
         (5, "loss", "snapshot", 20, 50, 1, [1]),
         (9, "loss", "rpt_seq", 20, 40, 0, []),
         (20, "loss", None, 20, None, MAX_LISTED + 1, None),
         (30, "loss", "rpt_seq", 20, 20, 0, []),  # no book was there that it could have put in doubt
-        (1, "start", None, None, None, None, None),
     ]

@@ -15,7 +15,7 @@ def headers(number: Sequence[int], epoch: Sequence[int]) -> Headers:
     count = len(number)
     nothing, times = np.zeros(count, np.int64), np.arange(count) * 1_000_000
     numbers = np.array(number, np.int64), nothing, np.array(epoch, np.int64)
-    return Headers(*numbers, times, times, 100 * np.arange(count), nothing, nothing + 1, np.zeros(count, np.bool_))
+    return Headers(*numbers, times, times, 100 * np.arange(count), nothing, nothing + 1, np.zeros(count, np.bool_), nothing)
 
 
 @pytest.mark.parametrize("before", [[19, 20], [20], [17, 18, 19, 20, 21, 22]])

@@ -23,6 +23,7 @@ LIST = build_events(define(1, "A"), define(2, "B"), define(3, "C", "YY"), define
 LATER = {5: "XX", 6: "YY"}  # instruments that are created during the day
 STATES = (2, 4, 17, 21)
 IDS = np.arange(1, 7)
+NO_SNAPSHOTS = np.empty(0, np.int64), np.empty(0, np.int64)
 
 
 def history(random: Random, count: int) -> list[EventRow]:
@@ -93,16 +94,16 @@ def test_what_the_stream_never_said_is_what_the_newest_snapshot_says() -> None:
     states.apply(said, said, said)
     older = build_events(status(1, phase=4, state=4), status(3, phase=21, state=21), status(4, phase=21, state=2))
     newer = build_events(status(security_group="YY", phase=17), status(2, phase=4, state=2, event=101), ts_send=1 << 62)
-    states.apply_snapshots(newer)
+    states.apply_snapshots(newer, NO_SNAPSHOTS)
     states = LastStates(json.loads(json.dumps(states.to_json())), names, [1])
-    states.apply_snapshots(older)
+    states.apply_snapshots(older, NO_SNAPSHOTS)
     # 1: its group's message counts; 2: apart; 3: the newer phase of its group; 4: apart, since 326 is not 625.
     assert ends_of(states, names)[:4] == [(17, 17), (17, 2), (17, 17), (17, 2)]
 
 
 def test_a_snapshot_ends_what_an_older_one_said() -> None:
     names, states = known(), LastStates({}, known(), [1])
-    states.apply_snapshots(build_events(status(3, phase=21, state=2, event=101)))
+    states.apply_snapshots(build_events(status(3, phase=21, state=2, event=101)), NO_SNAPSHOTS)
     assert ends_of(states, names)[2] == (21, 2)
-    states.apply_snapshots(build_events(status(3, phase=4, state=4), ts_send=1 << 62))
+    states.apply_snapshots(build_events(status(3, phase=4, state=4), ts_send=1 << 62), NO_SNAPSHOTS)
     assert ends_of(states, names)[2] == (4, 4)

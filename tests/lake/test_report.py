@@ -50,6 +50,8 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+        if tag in ("td", "dd", "p"):
+            self.cells.append("")  # what follows is not of this cell
 
     def handle_data(self, data: str) -> None:
         if self.cells:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from market.fast_reference_values import I8, I16, I32, Tags, ValueReader, tail_digits, whole
+from market.fast_reference_values import I8, I16, I32, Tags, ValueReader, or_default, tail_digits, whole
 
 from umdf.market import families as e
 from umdf.wire.fast.message import Message
@@ -136,6 +136,9 @@ class ReferenceEvents:
                 did = known.get(action, "U")
                 if action == 5 and columns["price"] is None and columns["size"] is None:
                     did = "C"
+                if did in "AM" and ValueReader().char(get(1500), "E") == "L":
+                    columns["early_termination"] = or_default(r, get(37019), 0)
+                    columns["btb_cert_indicator"] = or_default(r, get(37023), 1)
             elif letter == "J":
                 did = "R"
             elif trade:
@@ -156,6 +159,7 @@ class ReferenceEvents:
     ) -> None:  # fmt: skip
         r, get = ValueReader(), entry.get
         done = "C" if gone else "A"
+        is_lending = not gone and ValueReader().char(get(1500), "E") == "L"
         if letter == "J" and instrument is None:
             add("control", r, kind="R")
         elif real_trade:
@@ -166,8 +170,11 @@ class ReferenceEvents:
                 trading_session=r.number(get(336), I8), venue=r.char(get(1500), "E"),
                 ts_insert=self.inserted(r, entry, day), trade_volume=r.number(get(1020)),
                 net_change=r.price(get(451)), tick_direction=r.char(get(274)), seller_days=r.number(get(287), I32),
-                interest_rate=r.price(get(37014)), early_termination=r.number(get(37019), I8),
-                btb_contract_info=r.number(get(37024), I8), btb_grace_date=r.days(get(37025)),
+                interest_rate=r.price(get(37014)),
+                early_termination=or_default(r, get(37019), 0 if is_lending else None),
+                btb_contract_info=or_default(r, get(37024), 1 if is_lending else None),
+                btb_grace_date=r.days(get(37025)), expire_date=r.days(get(432)),
+                btb_cert_indicator=or_default(r, get(37023), 1 if is_lending else None),
             )  # fmt: skip
         elif letter == "2" or letter == "4" or letter in STATISTICS:
             stat_type = (
@@ -182,14 +189,16 @@ class ReferenceEvents:
                     size=r.number(get(1020 if volume else 271)), trade_count=r.number(get(271)) if volume else None,
                     financial_volume=r.scaled(get(270), 4) if volume else None, net_change=r.price(get(451)),
                     conditions=r.words(get(277)), open_close_settl_flag=r.number(get(286), I8),
-                    settl_price_type=r.number(get(731), I8), price_type=r.number(get(423), I8),
-                    price_adjustment_method=r.number(get(37013), I8), last_trade_date=r.days(get(9325)),
+                    settl_price_type=r.number(get(731), I8),
+                    price_type=or_default(r, get(423), 2 if letter == "6" and not gone else None),
+                    price_adjustment_method=or_default(r, get(37013), 0 if letter == "5" and not gone else None),
+                    last_trade_date=r.days(get(9325)),
                     trade_date=r.days(body.get(75)), trading_session=r.number(get(336), I8),
                     venue=r.char(get(1500), "E"), entry_type=letter, currency=get(15) or None,
                     tick_direction=r.char(get(274)), trade_id=r.number(get(1003)), buyer=r.number(get(288)),
                     seller=r.number(get(289)), seller_days=r.number(get(287), I32), interest_rate=r.price(get(37014)),
                     index_seq=r.number(get(37100)), underlying_id=r.number(under.get(309)) if under else None,
-                    underlying_px_type=r.number(under.get(37018), I8) if under else None,
+                    underlying_px_type=or_default(r, under.get(37018), None if gone else 0) if under else None,
                     first_price=r.price(get(1025)), last_price=r.price(get(31)), price_delta=r.price(get(811)),
                 )  # fmt: skip
         elif letter == "A":
@@ -200,12 +209,14 @@ class ReferenceEvents:
             add(
                 "status", r, phase=r.number(get(625), I16), state=r.number(get(326), I16),
                 event=r.number(get(1174), I16), trading_session=r.number(get(336), I8),
-                ts_open=r.stamp(get(342)), trade_date=r.days(body.get(75)),
+                ts_open=r.stamp(get(342)), trade_date=r.days(body.get(75)), venue=r.char(get(1500), "E"),
             )  # fmt: skip
         elif letter in ("g", "h"):
+            unit = or_default(ValueReader(), get(1306), 0 if letter == "g" else None)
             add(
                 "price_band", r, entry_type=letter, price_band_type=r.number(get(6939), I8),
-                price_limit_type=r.number(get(1306), I8), midpoint_type=r.number(get(37008), I8),
+                price_limit_type=or_default(r, get(1306), 0 if letter == "g" else None),
+                midpoint_type=or_default(r, get(37008), 0 if unit == 2 else None),
                 low_limit_price=r.price(get(1148)), high_limit_price=r.price(get(1149)),
                 trading_reference_price=r.price(get(1150)), avg_daily_traded_qty=r.number(get(37003)),
                 max_trade_vol=r.number(get(1140)),
@@ -224,7 +235,7 @@ class ReferenceEvents:
             "status", 0, e.LAST, None, instrument_id=r.number(get(48)), ts_event=r.stamp(get(60)),
             security_group=get(1151) or None, security_exchange=get(207) or None, phase=r.number(get(625), I16),
             state=r.number(get(326), I16), event=r.number(get(1174), I16), trading_session=r.number(get(336), I8),
-            ts_open=r.stamp(get(342)), trade_date=r.days(get(75)),
+            ts_open=r.stamp(get(342)), trade_date=r.days(get(75)), venue=r.char(get(1500), "E"),
         )["flags"] |= e.OUT_OF_RANGE if r.is_out_of_range else 0  # fmt: skip
 
     def definition(self, body: Tags, entry: Tags, place: int) -> None:
@@ -300,7 +311,7 @@ class ReferenceEvents:
         lines = [x.get(355) or x.get(58) or "" for x in body.group(33)]
         related = [{"related_id": r.number(x.get(48))} for x in body.group(146)]
         self.add(
-            "news", 0, e.LAST, None, news_source=r.number(get(6940), I16), language=get(1474) or None,
+            "news", 0, e.LAST, None, news_source=r.number(get(6940), I16), language=get(1474) or "pt",
             news_id=r.number(get(1472)), ts_origin=r.stamp(get(42)), url=get(149) or None,
             headline=get(359) or get(148) or None, text="\n".join(lines) or None,
             related=[{k: v for k, v in x.items() if v is not None} for x in related] or None,

@@ -158,3 +158,11 @@ def tail_digits(value: Any) -> Any:
             break
         digits = letter + digits
     return int(digits) if digits else BAD
+
+
+def or_default(reader: ValueReader, value: Any, default: int | None) -> int | None:
+    """A small number; one that was not sent is the default, one that does not fit is not."""
+    own = ValueReader()
+    number = own.number(value, I8)
+    reader.is_out_of_range |= own.is_out_of_range
+    return default if number is None and not own.is_out_of_range else number

@@ -90,7 +90,7 @@ def test_mbo_always_has_the_columns_that_books_read() -> None:
         ({279: 5, 270: Decimal(-2, 1), 271: 5}, "M", "B"),
         ({279: 5, 271: 5}, "M", "B"),
         ({279: 5}, "C", "B"),
-        ({279: 9}, "N", "B"),
+        ({279: 9}, "U", "B"),
         ({269: "J"}, "R", "N"),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_composite_underlying_has_a_row_each() -> None:
         (1, 50_000_000, 1),
         (2, 60_000_000, 1),
     ]
-    assert [row.get("underlying_px_type") for row in found] == [None, 1]
+    assert [row.get("underlying_px_type") for row in found] == [0, 1]
     assert len(rows(events, "mbo")) == 3
 
 

@@ -18,8 +18,9 @@ from umdf.market.families import CONDITIONS, FAMILIES, NULL
 from umdf.market.rows import Rows
 from umdf.market.state import MarketState
 from umdf.market.statistics import Statistics
+from umdf.market.statistics_kernel import OPERATION
 from umdf.market.statistics_view import describe_statistics
-from umdf.market.tape import TradeTotals
+from umdf.market.tape import Tape, TradeTotals
 
 WHO, VENUE = st.integers(1, 2), st.sampled_from([None, "E", "E"])
 AMOUNT = st.integers(1, 9)
@@ -166,6 +167,13 @@ def test_a_bust_marks_the_trade_and_restores_nothing_13_4() -> None:
     seen = found["trades seen @E"]
     assert (seen["trades"], seen["quantity"], seen["high"], seen["busts"]) == (1, 1, "10", 1)
     assert view(bust(1, 2))["trades seen @E"]["unknown_busts"] == 1
+
+
+def test_delete_from_busts_the_trade_that_it_names_12_6() -> None:
+    """A trade has no position that a deletion could start from (10.1): 279=4 is about the trade with its 1003."""
+    seen = view(trade(1, 10, 1, 1), trade(1, 20, 4, 2), trade(1, 30, 1, 3), bust(1, 2, update_action=4))
+    totals = seen["trades seen @E"]
+    assert (totals["trades"], totals["quantity"], totals["busts"], totals["unknown_busts"]) == (2, 2, 1, 0)
 
 
 def test_busting_the_first_trade_leaves_the_second_as_first() -> None:
@@ -323,3 +331,38 @@ def test_many_instruments_and_keys_grow_the_memory(sized: Callable[[int, int], i
     found = {(int(slot[0]), int(slot[1]) >> 8 & 0xFFFF): int(slot[6 + price]) for slot in slots}
     assert found == expected
     assert NULL not in found.values()
+
+
+def tape_rows(*rows: EventRow) -> Rows:
+    return build_events(*rows).rows("trades")
+
+
+def test_trades_of_a_finished_session_leave_the_log() -> None:
+    market, size = MarketState(72), 700
+    for _ in range(20):
+        market.apply(build_events(*(trade(1 + n % 3, 10 + n % 5, 1, n) for n in range(size))))
+        assert len(market.statistics.tape._log) <= 2048
+        market.apply(build_events(*(bust(1, 3 * n) for n in range(5))))
+        (_, totals) = market.statistics.tape.venues_of(1)[ord("E")]
+        assert (totals.busts, totals.unknown_busts) == (5, 0) and totals.trades == size // 3 + 1 - 5
+        market.apply(build_events(*(status(who, state=4, event=4) for who in (1, 2, 3))))
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), AMOUNT, st.booleans()), max_size=300), st.integers(1, 40))
+def test_a_full_log_forgets_the_oldest_trades_and_keeps_the_totals(
+    history: list[tuple[int, int, bool]], size: int
+) -> None:
+    """Against a log that forgets nothing: equal, but for busts of trades that were forgotten."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("umdf.market.tape.INITIAL_LOG_ROWS", 8)
+        small, large = Tape(max_log_rows=32), Tape()
+    none = np.empty((0, OPERATION), np.int64)
+    made: list[EventRow] = []
+    for number, (who, amount, is_bust) in enumerate(history):
+        # A bust is of one of the last trades: those are never forgotten.
+        made.append(bust(who, number - 1 - amount) if is_bust else trade(who, amount, amount, number))
+    for first in range(0, len(made), size):
+        for tape in (small, large):
+            tape.apply(tape_rows(*made[first : first + size]), none)
+    assert small.all_venues() == large.all_venues()
+    assert len(small._log) <= 32

@@ -32,6 +32,8 @@ BAND = (
     "instrument_id",
     "entry_type",
     "price_band_type",
+    "price_limit_type",
+    "midpoint_type",
     "low_limit_price",
     "high_limit_price",
     "avg_daily_traded_qty",

@@ -26,7 +26,8 @@ from umdf.lake.ingest_result import IngestResult
 from umdf.lake.ingest_settings import IngestSettings, StepProgress, TaskRunner, no_progress
 from umdf.lake.parquet.data_files import FileAdd
 from umdf.lake.plan import channel_config
-from umdf.lake.plan.day_builder import BOOK_TABLES, TABLES, TaskContext, build_days
+from umdf.lake.plan.contradicting_files import input_files
+from umdf.lake.plan.day_builder import BOOK_TABLES, TABLES, TaskContext, build_days, digests_read
 from umdf.lake.plan.day_results import DayResults
 from umdf.lake.plan.frontier import (
     STATE_FORMAT,
@@ -38,10 +39,11 @@ from umdf.lake.plan.frontier import (
     has_late_input,
     open_days,
 )
-from umdf.lake.plan.gap_timeline import gap_rows, merge_quality, quality_rows, write_small_table
+from umdf.lake.plan.gap_timeline import merge_quality, write_small_table
 from umdf.lake.plan.input_damage import input_damage_change
 from umdf.lake.plan.inputs import Inputs, SurveyLookup, days_of_entries
-from umdf.lake.plan.planner import TASK_SOURCES, ChannelDay, Planner
+from umdf.lake.plan.loop_gaps import small_table_rows
+from umdf.lake.plan.planner import ChannelDay, Planner
 from umdf.lake.plan.segments import (
     ChannelDayKey,
     MulticastGroup,
@@ -53,6 +55,7 @@ from umdf.lake.plan.segments import (
     partition_of,
     trading_dates,
 )
+from umdf.lake.recording.capture_clock import is_clock_off, largest_offset
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
 from umdf.lake.stream.staging_file_pool import StagingFilePool
@@ -204,6 +207,9 @@ class _Ingest:
         for survey in new:
             times = [segment[8] for split in survey.get("splits", []) for segment in split["segments"]]
             self.result.closings += [(survey["mtime_ns"], max(times))] if times else []
+            offset_ns = largest_offset(offset for _, offset in survey.get("clock_offsets", []))
+            if offset_ns is not None and is_clock_off(offset_ns):
+                self.result.clock_offsets.append((survey["path"], offset_ns))
             damage = damage_of(survey)
             if "no_capture" in survey:
                 self.result.unusable += [(one.file, one.reason) for one in damage]
@@ -271,15 +277,15 @@ class _Ingest:
         self, planner: Planner, surveys: Mapping[str, dict[str, Any]], days: list[tuple[ChannelDay, Frontier]]
     ) -> list[Change]:
         limits = self.settings.rows_per_task, self.runner.parallel
-        context = TaskContext(
-            self.root, self.stamp, self.work, self._run_step, *limits, self.file_pool and self.file_pool.directory
-        )
+        inputs = input_files(surveys.values(), self.inputs.known)
+        pool_directory = self.file_pool and self.file_pool.directory
+        context = TaskContext(self.root, self.stamp, self.work, self._run_step, *limits, inputs, pool_directory)
         changes: list[Change] = []
         while days:
             frontiers = {day.key: front for day, front in days}
             tables_by_day = {key: self._tables_of(key) for key in frontiers}
             plans = [day for day, _ in days]
-            self.inputs.prepare(surveys[digest] for digest in _digests(plans))
+            self.inputs.prepare(surveys[digest] for digest in digests_read(plans))
             built, to_rebuild = build_days(context, plans, self.states, tables_by_day)
             for parts in built:
                 changes += self._changes(parts, tables_by_day[parts.day.key], frontiers[parts.day.key].is_over)
@@ -294,7 +300,8 @@ class _Ingest:
         day, result, before = results.day, self.result, results.before
         quality = merge_quality(before.quality if before else (), results.span_results, results.looping_results)
         answers = merge_gap_records(before.answers if before else [], results.gap_answers)
-        small_tables = {"gaps": gap_rows(day, results.gaps, answers), "quality": quality_rows(day, quality)}
+        small_tables = small_table_rows(day, results.gaps, answers, quality)
+        result.add_loop_losses(small_tables if before is None else {})
         for name, rows in small_tables.items():
             added = write_small_table(self.root, self.stamp, name, rows, day) if name in names else None
             results.add_files({name: [added.to_json()]} if added else {})
@@ -391,9 +398,3 @@ class _Ingest:
         notes = {"inputs": len(new), "days": len(self.result.days), "messages": self.result.messages}
         self.result.commit = self.writer.commit(changes, entries, notes).number
         self.inputs.clear_dropped()
-
-
-def _digests(days: Sequence[ChannelDay]) -> set[str]:
-    """Digests of the files that the tasks of these days read."""
-    tasks = [task for day in days for task in (*day.decode_tasks, *day.looping_tasks)]
-    return {source["digest"] for task in tasks for name in TASK_SOURCES for source in task.get(name, ())}

@@ -33,8 +33,18 @@ RENAMES: dict[int, dict[str, TableRenames]] = {
         "gaps": TableRenames({"cure": "recovered_by", "ts_cured": "ts_recovered", "touched": "affected"}),
         "day_statistics": TableRenames({"events_in_doubt": "unverified_events", "losses": "gaps"}),
         "book_check": TableRenames(values={"verdict": {"in_doubt": "unverified", "older": "outdated"}}),
-    }
+    },
+    # A recording that begins within an epoch is no loss. Columns of layout 3 that are new are NULL in older files.
+    2: {"gaps": TableRenames(values={"cause": {"start": "join"}})},
 }
+
+
+def renames_since(layout: int) -> dict[str, list[TableRenames]]:
+    """By table: how the current layout differs from an older one, step by step."""
+    names = dict.fromkeys(name for older in range(layout, LAYOUT) for name in RENAMES[older])
+    return {
+        name: [RENAMES[older][name] for older in range(layout, LAYOUT) if name in RENAMES[older]] for name in names
+    }
 
 
 def table_of_layout(name: str, layout: int) -> Table:

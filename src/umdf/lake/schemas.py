@@ -81,6 +81,7 @@ FIRST_SEQUENCE, LAST_SEQUENCE = (
     Column("first_sequence", "i64", "first sequence number"),
     Column("last_sequence", "i64", "last sequence number"),
 )
+CLOCK_OFFSET = Column("clock_offset_ns", "i64", "capture clock minus exchange clock: median of ts_recv - ts_send")
 FORMAT, CONTENT = (
     Column("format", "i16", "version of the format of `content`", False),
     Column("content", "bytes", "serialized state, for umdf only", False),
@@ -176,10 +177,11 @@ _LAKE_TABLES = (
         Column("first_rpt_seq", "i64", "first missing RptSeq, of a gap of one instrument"),
         Column("last_rpt_seq", "i64", "last missing RptSeq, of a gap of one instrument"),
         Column("missing", "i64", "number of missing sequence numbers", False),
-        Column("cause", "text", "loss (neither line delivered it) or start (sent before the capture began)", False),
-        Column("recovered_by", "text", "snapshot, rpt_seq (no book was affected) or retransmission; NULL while open"),
-        Column("ts_opened", "ns", "send time of the first packet after the gap"),
-        Column("ts_recovered", "ns", "when the last affected book was recovered"),
+        Column("cause", "text", "loss (neither line delivered it) or join (sent before the recording began)", False),
+        Column("recovered_by", "text",
+               "snapshot, rpt_seq (no book was affected), retransmission, loop (a later one); NULL while open"),
+        Column("ts_opened", "ns", "send time of the first packet after the gap (FAST loops: its receive time)"),
+        Column("ts_recovered", "ns", "when the last affected book was recovered; or the end of that loop"),
         Column("affected", "i64", "number of instruments that lost updates"),
         Column("instruments", "ids", "the affected instruments; NULL if there are too many to list"),
     ),
@@ -201,6 +203,9 @@ _LAKE_TABLES = (
         FIRST_SEQUENCE, LAST_SEQUENCE,
         Column("ts_first", "ns", "receive time of the first packet"),
         Column("ts_last", "ns", "receive time of the last packet"),
+        CLOCK_OFFSET,
+        Column("filled", "i64", "lost sequence numbers that another line delivered"),
+        Column("incomplete_snapshots", "i64", "snapshots of which not all orders or statistics arrived"),
     ),
     _table(
         "book_check", "Every snapshot in the capture, compared with the book rebuilt from the incremental stream.",
@@ -233,6 +238,8 @@ _LAKE_TABLES = (
         Column("ts_last", "ns", "receive time of the last of them"),
         Column("flow", "text", "multicast group, as address:port"),
         Column("channel_config", "text", "digest of the channel configuration used for this file"),
+        Column("content_digest", "text", "digest of the decompressed content; NULL if the file is not compressed"),
+        CLOCK_OFFSET,
         Column("commit", "i64", "lake commit that added the file", False),
         partition=(),
     ),

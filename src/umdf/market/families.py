@@ -31,10 +31,11 @@ OUT_OF_RANGE = 1 << 10  # a value did not fit its column and is NULL; the packet
 EXCHANGE_BEST = 1 << 11  # 276=C
 BTB_LIMITED = 1 << 12  # 276=LM
 BTB_ALL_OR_NONE = 1 << 13  # 276=AN
+JOINED = 1 << 16  # of bars and days, with MAYBE_BAD_BOOK: the recording begins within the interval, nothing else
 FLAGS = {
     LAST: "last row of its event",
     SNAPSHOT: "from a snapshot",
-    BAD_TS_RECV: "ts_recv cannot be trusted",
+    BAD_TS_RECV: "ts_recv cannot be trusted: the clock of the capture is off",
     MAYBE_BAD_BOOK: "the book may be wrong: a gap precedes this row",
     IMPLIED: "implied order or trade",
     RECOVERY: "sent again while the exchange recovers",
@@ -42,6 +43,7 @@ FLAGS = {
     EXCHANGE_BEST: "exchange best (276=C)",
     BTB_LIMITED: "lending: limited (276=LM)",
     BTB_ALL_OR_NONE: "lending: all or none (276=AN)",
+    JOINED: "of bars and days: MAYBE_BAD_BOOK only because the recording begins later",
 }
 
 # conditions: one bit set for FAST's words (277), SBE's TradeCondition and ImbalanceCondition sets and its TrdSubType.
@@ -228,8 +230,8 @@ MBO = _family(
     _ENTRY,
     Column("trade_id", "i64", "trade number (1003), of action T"),
     Column("expire_date", "date", "expiry date (432), lending only"),
-    Column("early_termination", "i8", "early termination (37019), lending only"),
-    Column("btb_cert_indicator", "i8", "certificate indicator (37023), lending only"),
+    Column("early_termination", "i8", "early termination (37019; 0 if not sent), lending only"),
+    Column("btb_cert_indicator", "i8", "0 certified, 1 not certified (37023; 1 if not sent), lending only"),
 )
 
 TRADES = _family(
@@ -255,9 +257,11 @@ TRADES = _family(
     Column("tick_direction", "char", "tick direction (274)"),
     Column("seller_days", "i32", "days until delivery (287), termo only"),
     Column("interest_rate", "price", "interest rate (37014), termo only"),
-    Column("early_termination", "i8", "early termination (37019), lending only"),
-    Column("btb_contract_info", "i8", "contract information (37024), lending only"),
+    Column("early_termination", "i8", "early termination (37019; 0 if not sent), lending only"),
+    Column("btb_contract_info", "i8", "1 pre-contract, 2 intention (37024; 1 if not sent), lending only"),
     Column("btb_grace_date", "date", "grace date (37025), lending only"),
+    Column("expire_date", "date", "expiry date (432), lending only"),
+    Column("btb_cert_indicator", "i8", "0 certified, 1 not certified (37023; 1 if not sent), lending only"),
 )
 
 EXECUTION_SUMMARY = _family(
@@ -284,8 +288,8 @@ STATISTICS_FAMILY = _family(
     Column("conditions", "i32", "bit set: see conditions in docs/events.md; only last prices have some"),
     Column("open_close_settl_flag", "i8", "open, close or settlement flag (286)"),
     Column("settl_price_type", "i8", "settlement price type (731)"),
-    Column("price_type", "i8", "price type (423)"),
-    Column("price_adjustment_method", "i8", "price adjustment method (37013)"),
+    Column("price_type", "i8", "price type of a settlement price (423; 2 per unit if not sent)"),
+    Column("price_adjustment_method", "i8", "price adjustment of a closing price (37013; 0 none if not sent)"),
     Column("last_trade_date", "date", "date of the last trade (9325)"),
     _TRADE_DATE,
     _SESSION,
@@ -300,7 +304,7 @@ STATISTICS_FAMILY = _family(
     Column("interest_rate", "price", "interest rate (37014)"),
     Column("index_seq", "i64", "sequence number of the index value (37100)"),
     Column("underlying_id", "i64", "instrument number of the underlying, of a composite (309)"),
-    Column("underlying_px_type", "i8", "price type of the underlying (37018)"),
+    Column("underlying_px_type", "i8", "price of the underlying (37018): 0 trade (if not sent), 1 average of the top"),
     Column("first_price", "price", "first price, of a volatility price (1025)"),
     Column("last_price", "price", "last price, of a volatility price (31)"),
     Column("price_delta", "price", "delta, of a volatility price (811)"),
@@ -317,6 +321,7 @@ STATUS = _family(
     _SESSION,
     Column("ts_open", "ns", "estimated end of the auction (342)"),
     _TRADE_DATE,
+    _VENUE,
 )
 
 IMBALANCE = _family(
@@ -333,8 +338,12 @@ PRICE_BAND = _family(
     "Price bands (269=g), quantity limits (269=h) and the reference price.",
     _ENTRY,
     Column("price_band_type", "i8", "type of band (6939): 1 hard, 2 auction, 3 rejection, 4 static"),
-    Column("price_limit_type", "i8", "unit of the limits (1306): 0 price, 1 ticks, 2 percent"),
-    Column("midpoint_type", "i8", "midpoint price type (37008)"),
+    Column("price_limit_type", "i8", "unit of a band's limits (1306): 0 price (if not sent), 1 ticks, 2 percent"),
+    Column(
+        "midpoint_type",
+        "i8",
+        "midpoint of limits in percent (37008): 0 last price (if not sent), 1 complementary last, 2 theoretical",
+    ),
     Column("low_limit_price", "price", "lower limit (1148)"),
     Column("high_limit_price", "price", "upper limit (1149)"),
     Column("trading_reference_price", "price", "reference price (1150)"),
@@ -442,7 +451,7 @@ NEWS = _family(
     "news",
     "News: one row for each part, as sent.",
     Column("news_source", "i16", "source (6940)"),
-    Column("language", "text", "language (1474)"),
+    Column("language", "text", "language (1474); pt if not sent"),
     Column("part_count", "i32", "number of parts"),
     Column("part_number", "i32", "number of this part, from 1"),
     Column("news_id", "i64", "news number (1472); NULL for news of the matching engine"),

@@ -281,6 +281,8 @@ class Phases:
         """The phase that a status is to be compared with: a snapshot, or an update that waited for one, may be older than
         the group's last message. None if it is not known."""
         stored = self._group_states.get(group, _NO_STATE)
+        if status.is_snapshot and status.phase is not None:  # 11.4: both come together
+            return status.phase
         if status.sequence is None or status.sequence >= stored.sequence:
             return stored.state
         return next((phase for since, phase in reversed(stored.history) if since <= status.sequence), None)
@@ -290,8 +292,9 @@ class Phases:
     def note_phase(self, group: Group, sequence: int, phase: int) -> None:
         """The group was in this phase as of a sequence, perhaps an earlier one."""
         history = self._group_states.setdefault(group, _StoredState()).history
-        insort(history, (sequence, phase))
-        del history[:-MAX_HISTORY]
+        if (sequence, phase) not in history:
+            insort(history, (sequence, phase))
+            del history[:-MAX_HISTORY]
 
     def is_certain(self, instrument_id: int) -> bool:
         own = self._instrument_states.get(instrument_id, _NO_STATE)

@@ -55,7 +55,9 @@ class MemoryColumns(MutableMapping[str, Numbers]):
         return array
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        if name in self._places or name in self._arrays:
+            return self[name]
+        return default
 
     def address(self, name: str) -> int:
         """The address of a column, for kernels; valid while these columns exist."""

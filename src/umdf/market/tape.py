@@ -53,10 +53,14 @@ from umdf.market.tape_kernel import (
     TIMES,
     TRADE_IDS,
     VENUES,
+    compact_log,
     run_tape,
 )
 
 INITIAL_LOG_ROWS = 1024
+# Trades that a bust can be matched with: those of the session, at most this many of a channel (84 MB). No channel has
+# so many trades in a session; if one had, busts of the oldest would be counted as busts of unknown trades.
+MAX_LOG_ROWS = 1 << 21
 _COLUMNS = {
     ACTIONS: "action",
     VENUES: "venue",
@@ -111,7 +115,8 @@ class TradeTotals:
 class Tape:
     """Last price and count of every (instrument, venue)."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_log_rows: int = MAX_LOG_ROWS) -> None:
+        self._max_log_rows = max_log_rows
         self._slots = SlotTable(TAPE_SLOT, TAPE_ARGUMENTS)
         self._log: NDArray[np.int64] = np.zeros((INITIAL_LOG_ROWS, LOG_ENTRY), np.int64)
 
@@ -130,9 +135,18 @@ class Tape:
         while not done:
             self._slots.grow_if_full()
             if arguments[LOG_COUNT] == len(self._log):
-                self._log = np.concatenate([self._log, np.zeros_like(self._log)])
+                self._make_room()
             arguments[LOG], arguments[LOG_CAPACITY] = buffer_address(self._log), len(self._log)
             done = run_tape(self._slots.address)
+
+    def _make_room(self) -> None:
+        """Drop the trades that cannot be busted any more; have a larger log if most still can."""
+        size = len(self._log)
+        numbers = np.empty(size, np.int64)
+        limit = size if size < self._max_log_rows else size // 2
+        kept = compact_log(self._slots.address, buffer_address(numbers), limit)
+        if kept > size // 2:
+            self._log = np.concatenate([self._log, np.zeros_like(self._log)])
 
     def venues_of(self, instrument_id: int) -> dict[int, tuple[LastPrice | None, TradeTotals]]:
         """By venue (1500 as a code, 0 where none was sent)."""

@@ -1,14 +1,15 @@
 """Trades, in wire order: the last price of each instrument and venue, and our own totals of its trades.
 
-A slot is one venue of one instrument. Every trade is kept in a log, newest first for each slot, because a bust names a
-trade and takes exactly that one out of the totals.
+A slot is one venue of one instrument. The trades of the session are kept in a log, newest first for each slot, because
+a bust names a trade and takes exactly that one out of the totals. The log is bounded: of trades that leave it, a slot
+keeps the first, highest and lowest price, and a bust of one of them is a bust of an unknown trade.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from umdf.kernels import inlined, kernel, load_i32, load_u8
+from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_i64
 from umdf.market.statistics_kernel import (
     ACTIONS,
     ALL_INSTRUMENTS,
@@ -56,7 +57,8 @@ T_LAST = 6  # NO, A_TRADE or PUBLISHED: where the last price comes from
 T_PRICE, T_SIZE, T_TS, T_TRADE_ID, T_BUYER, T_SELLER, T_CONDITIONS, T_BUSTED = 7, 8, 9, 10, 11, 12, 13, 14
 T_COUNT, T_QUANTITY, T_NOTIONAL_LOW, T_NOTIONAL_HIGH = 15, 16, 17, 18
 T_FIRST, T_HIGH, T_LOW, T_BUSTS, T_UNKNOWN_BUSTS, T_NEWEST = 19, 20, 21, 22, 23, 24
-TAPE_SLOT = 25
+T_LEFT_FIRST, T_LEFT_HIGH, T_LEFT_LOW = 25, 26, 27  # of the trades that have left the log
+TAPE_SLOT = 28
 NO_LAST_PRICE, FROM_TRADE, FROM_STATISTIC = 0, 1, 2
 
 # A trade in the log; T_NEWEST and L_OLDER are an index into it + 1, or 0.
@@ -110,6 +112,8 @@ def _clear_prices(s):
 def _clear_totals(s):
     for word in range(T_COUNT, TAPE_SLOT):
         put(s, word, 0)
+    for word in range(T_LEFT_FIRST, TAPE_SLOT):
+        put(s, word, NULL)
     _clear_prices(s)
 
 
@@ -144,10 +148,7 @@ def _add_trade(t, s, row):
         return
     if get(s, T_FIRST) == NULL:
         put(s, T_FIRST, price)
-    if get(s, T_HIGH) == NULL or price > get(s, T_HIGH):
-        put(s, T_HIGH, price)
-    if get(s, T_LOW) == NULL or price < get(s, T_LOW):
-        put(s, T_LOW, price)
+    _widen(s, T_HIGH, T_LOW, price, price)
     if conditions & NEVER_LAST_PRICE == 0 and _is_newer(s, ts, trade_id):
         put(s, T_LAST, FROM_TRADE)
         put(s, T_PRICE, price)
@@ -161,8 +162,17 @@ def _add_trade(t, s, row):
 
 
 @inlined
+def _widen(s, high, low, highest, lowest):
+    """Have the range of prices in two words of a slot include these."""
+    if get(s, high) == NULL or highest > get(s, high):
+        put(s, high, highest)
+    if get(s, low) == NULL or lowest < get(s, low):
+        put(s, low, lowest)
+
+
+@inlined
 def _recompute_prices(t, s):
-    """First, high and low of the trades that are left."""
+    """First, high and low of the trades that are not busted."""
     _clear_prices(s)
     older = get(s, T_NEWEST)
     while older != 0:
@@ -170,11 +180,11 @@ def _recompute_prices(t, s):
         price = get(entry, L_PRICE)
         if get(entry, L_BUSTED) == 0 and price != NULL:
             put(s, T_FIRST, price)
-            if get(s, T_HIGH) == NULL or price > get(s, T_HIGH):
-                put(s, T_HIGH, price)
-            if get(s, T_LOW) == NULL or price < get(s, T_LOW):
-                put(s, T_LOW, price)
+            _widen(s, T_HIGH, T_LOW, price, price)
         older = get(entry, L_OLDER)
+    if get(s, T_LEFT_FIRST) != NULL:
+        put(s, T_FIRST, get(s, T_LEFT_FIRST))
+        _widen(s, T_HIGH, T_LOW, get(s, T_LEFT_HIGH), get(s, T_LEFT_LOW))
 
 
 @inlined
@@ -265,3 +275,81 @@ def run_tape(t):
     put(t, ROW, row)
     put(t, OP, op)
     return 0 if full else 1
+
+
+DROPPED, KEPT = -1, 0  # of an entry of the log, before it has a new number
+
+
+@inlined
+def _mark_kept(t, numbers):
+    """Which trades can still be busted: those of the session of their slot."""
+    for entry in range(get(t, LOG_COUNT)):
+        store_i64(numbers, 8 * entry, DROPPED)
+    for number in range(get(t, SLOT_COUNT)):
+        s = slot_at(t, number)
+        older = get(s, T_NEWEST) if get(s, S_KEY) != HEAD else np.int64(0)
+        while older != 0:
+            entry = get(t, LOG) + 8 * LOG_ENTRY * (older - 1)
+            if get(entry, L_BUSTED) == 0:
+                store_i64(numbers, 8 * (older - 1), KEPT)
+            older = get(entry, L_OLDER)
+
+
+@inlined
+def _first_kept(t, numbers, limit):
+    """The first entry to keep, if at most `limit` are kept: the newest ones."""
+    first, kept = get(t, LOG_COUNT), 0
+    while first > 0 and kept < limit:
+        first -= 1
+        kept += 1 if load_i64(numbers, 8 * first) == KEPT else 0
+    return first
+
+
+@inlined
+def _relink_slot(t, s, numbers, first):
+    """Link the entries that are kept to each other; the prices of older ones go to the slot."""
+    newest, newer, leaving = np.int64(0), np.int64(0), np.int64(NULL)
+    older = get(s, T_NEWEST)
+    while older != 0:
+        entry = get(t, LOG) + 8 * LOG_ENTRY * (older - 1)
+        if load_i64(numbers, 8 * (older - 1)) != DROPPED:
+            if older - 1 >= first:
+                if newer == 0:
+                    newest = older
+                else:
+                    put(newer, L_OLDER, older)
+                newer = entry
+            elif get(entry, L_PRICE) != NULL:
+                leaving = get(entry, L_PRICE)
+                _widen(s, T_LEFT_HIGH, T_LEFT_LOW, leaving, leaving)
+        older = get(entry, L_OLDER)
+    if newer != 0:
+        put(newer, L_OLDER, 0)
+    put(s, T_NEWEST, newest)
+    if get(s, T_LEFT_FIRST) == NULL:
+        put(s, T_LEFT_FIRST, leaving)
+
+
+@kernel
+def compact_log(t, numbers, limit):
+    """Keep of the log the trades that can still be busted, at most `limit`. `numbers` has an int64 for each entry."""
+    _mark_kept(t, numbers)
+    first, kept = _first_kept(t, numbers, limit), 0
+    for number in range(get(t, SLOT_COUNT)):
+        if get(slot_at(t, number), S_KEY) != HEAD:
+            _relink_slot(t, slot_at(t, number), numbers, first)
+    for position in range(first, get(t, LOG_COUNT)):
+        if load_i64(numbers, 8 * position) == KEPT:
+            source, target = get(t, LOG) + 8 * LOG_ENTRY * position, get(t, LOG) + 8 * LOG_ENTRY * kept
+            older = get(source, L_OLDER)
+            for word in range(LOG_ENTRY):
+                put(target, word, get(source, word))
+            put(target, L_OLDER, load_i64(numbers, 8 * (older - 1)) if older != 0 else 0)
+            kept += 1
+            store_i64(numbers, 8 * position, np.int64(kept))  # from 1, as links are
+    for number in range(get(t, SLOT_COUNT)):
+        s = slot_at(t, number)
+        if get(s, S_KEY) != HEAD and get(s, T_NEWEST) != 0:
+            put(s, T_NEWEST, load_i64(numbers, 8 * (get(s, T_NEWEST) - 1)))
+    put(t, LOG_COUNT, kept)
+    return kept

@@ -28,13 +28,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.buffers import buffer_address
 from umdf.sync import arbitration_kernel as k
 from umdf.sync import arbitration_state_kernel as layout
 from umdf.sync.raw_units import RawUnits, empty_units
 
 WAIT_MS, LINE_TIMEOUT_MS = 20, 30_000  # 13.7
 FOREVER = layout.FOREVER
-COUNTS = slice(layout.OUT_COUNT, layout.ASIDE + layout.S_KEPT)  # what Python reads after a call
+COUNTS = slice(layout.OUT_COUNT, layout.TOTALS + layout.COUNT_KINDS)  # what Python reads after a call
 
 
 class StepKind(IntEnum):
@@ -121,6 +122,7 @@ class ArbiterState:
 
 
 NO_COUNTS = ArbitrationCounts()
+NO_UNITS, NO_FLAGS = empty_units(), np.zeros(0, np.bool_)
 NO_STATE, NO_BYTES = np.zeros(0, np.int64), np.zeros(0, np.uint8)
 
 
@@ -139,10 +141,16 @@ class LineArbiter:
         """How many units wait for missing ones."""
         return int(self._w[layout.HELD + layout.S_ALIVE])
 
+    @property
+    def last_seen(self) -> int:
+        """When something was last received on a line in the channel's epoch, a heartbeat too; 0: never."""
+        lines = self._w[layout.LINES : layout.HEADER_WORDS].reshape(-1, layout.LINE_WORDS)[: self._w[layout.LINE_COUNT]]
+        return int(lines[lines[:, layout.L_EPOCH] == self._w[layout.EPOCH], layout.L_SEEN].max(initial=0))
+
     def arbitrate(self, units: RawUnits, now_ns: int) -> ArbitrationResult:
         """What can be delivered now. No later unit may have a receive time before `now_ns`; FOREVER: none will come."""
         self._reserve_output(len(units))
-        self._w[layout.BUFFER], self._w[layout.BUFFER_SIZE] = units.buffer.ctypes.data, len(units.buffer)
+        self._w[layout.BUFFER], self._w[layout.BUFFER_SIZE] = buffer_address(units.buffer), len(units.buffer)
         columns = (units.start, units.end, units.sequence, units.epoch, units.ts_recv, units.msg_index, units.line)
         columns += (units.kind, units.next_sequence, units.content_key)
         try:
@@ -201,11 +209,7 @@ class LineArbiter:
             self._keep_bytes()
         elif words[layout.STORED_USED - read]:
             w[layout.STORED_USED] = 0
-        columns = o[: layout.OUT_COLUMNS * self._out_capacity].reshape(layout.OUT_COLUMNS, -1)[:, :rows].copy()
-        start, end, sequence, epoch, ts_recv, msg_index, line, content_key, is_late, _ = columns
-        indices = msg_index.astype(np.uint16), line.astype(np.uint16)
-        others = np.zeros(rows, np.uint8), np.zeros(rows, np.int64), content_key
-        units = RawUnits(buffer, start, end, sequence, epoch, ts_recv, *indices, *others)
+        units, is_late = self._delivered(buffer, rows) if rows else (NO_UNITS, NO_FLAGS)
         steps, quarantined, counts, line_counts = [], [], NO_COUNTS, {}
         if step_count:
             found = o[w[layout.STEPS] :][: layout.STEP_WORDS * step_count].reshape(-1, layout.STEP_WORDS).tolist()
@@ -214,10 +218,17 @@ class LineArbiter:
             found = o[w[layout.QUARANTINE] :][: layout.QUARANTINE_WORDS * quarantine_count]
             rows_found = found.reshape(-1, layout.QUARANTINE_WORDS).tolist()
             quarantined = [QuarantinedUnit(*rest, QuarantineReason(reason)) for *rest, reason in rows_found]
-        totals = w[layout.TOTALS : layout.TOTALS + layout.COUNT_KINDS].tolist()
+        totals = words[layout.TOTALS - read :]
         if any(totals):
             counts, line_counts = ArbitrationCounts(*totals), self._line_counts()
-        return ArbitrationResult(units, is_late.astype(np.bool_), steps, quarantined, counts, line_counts)
+        return ArbitrationResult(units, is_late, steps, quarantined, counts, line_counts)
+
+    def _delivered(self, buffer: NDArray[np.uint8], rows: int) -> tuple[RawUnits, NDArray[np.bool_]]:
+        table = self._o[: layout.OUT_COLUMNS * self._out_capacity].reshape(layout.OUT_COLUMNS, -1)
+        start, end, sequence, epoch, ts_recv, msg_index, line, content_key, is_late, _ = table[:, :rows].copy()
+        indices = msg_index.astype(np.uint16), line.astype(np.uint16)
+        others = np.zeros(rows, np.uint8), np.zeros(rows, np.int64), content_key
+        return RawUnits(buffer, start, end, sequence, epoch, ts_recv, *indices, *others), is_late.astype(np.bool_)
 
     def _line_counts(self) -> dict[int, ArbitrationCounts]:
         lines = self._w[layout.LINES : layout.HEADER_WORDS].reshape(-1, layout.LINE_WORDS)

@@ -339,7 +339,7 @@ class Channel:
         compared: dict[int, tuple[tuple[int, bool], Hashable]] = {}
         lending = snapshots.is_lending
         last_rpt_seq = snapshots.header.column("last_rpt_seq")
-        for row in np.flatnonzero(is_selected).tolist():
+        for row in snapshots.newest(is_selected):
             instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
             if sequence < self._deleted.get(instrument_id, 0):
                 continue

@@ -7,7 +7,7 @@ import numpy as np
 from umdf.kernels import inlined
 
 NULL = -(1 << 63)
-FOLLOWS, ALREADY_KNOWN, MISSED = range(3)
+FOLLOWS, OLD, UPDATES_MISSING = range(3)
 
 
 @inlined
@@ -19,9 +19,9 @@ def compare_rpt_seq(known, rpt_seq, is_unverified):
     restart RptSeq (4.2.9), may be among them.
     """
     if known == NULL:
-        return np.int64(MISSED if is_unverified and rpt_seq != 1 else FOLLOWS)
+        return np.int64(UPDATES_MISSING if is_unverified and rpt_seq != 1 else FOLLOWS)
     if rpt_seq == known + 1:
         return np.int64(FOLLOWS)
     if rpt_seq <= known and not is_unverified:
-        return np.int64(ALREADY_KNOWN)
-    return np.int64(MISSED)
+        return np.int64(OLD)
+    return np.int64(UPDATES_MISSING)

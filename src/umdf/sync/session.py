@@ -71,7 +71,6 @@ class _ChannelInput:
     incremental: list[RawUnits] = field(default_factory=list)
     snapshots: dict[int, _SnapshotStream] = field(default_factory=dict)  # by stream
     instruments: list[RawUnits] = field(default_factory=list)
-    ts_last: int = 0  # when the last packet of the incremental stream was received, on any line
     epoch_start: int = 0  # when the first packet of the current epoch was received; 0 if there was none before it
     is_past: bool = False  # the requested moment has passed
 
@@ -95,7 +94,8 @@ class Session:
             key = stream.protocol, stream.channel
             if key not in self._inputs:
                 channel = Channel(stream.channel, statuses_have_rpt_seq=stream.protocol == Speaks.SBE)
-                arbiter = LineArbiter(has_versions=stream.protocol == Speaks.SBE)
+                timeout_ms = int(1000 * SILENCE_S[stream.protocol])
+                arbiter = LineArbiter(line_timeout_ms=timeout_ms, has_versions=stream.protocol == Speaks.SBE)
                 self._inputs[key] = _ChannelInput(channel, self._codec(*key), arbiter)
 
     def _codec(self, protocol: Speaks, channel: int) -> UnitCodec:
@@ -125,7 +125,6 @@ class Session:
             units = feed.codec.read(*content, line, is_looping=is_looping)
             if stream.kind == StreamKind.INCREMENTAL:
                 feed.incremental.append(units)
-                feed.ts_last = max(feed.ts_last, int(packets.ts_ns[chosen[-1]]))
             elif stream.kind == StreamKind.SNAPSHOT:
                 feed.snapshots.setdefault(line, _SnapshotStream()).parts.append(units)
             else:
@@ -142,8 +141,9 @@ class Session:
         for key, feed in self._inputs.items():
             self._advance(key, feed, last=True)
             feed.channel.finish()
-            silent_s = (self._now_ns - feed.ts_last) / 1e9
-            is_silent = feed.ts_last and not feed.is_past and silent_s > SILENCE_S[key[0]]
+            last_seen = feed.arbiter.last_seen
+            silent_s = (self._now_ns - last_seen) / 1e9
+            is_silent = last_seen and not feed.is_past and silent_s > SILENCE_S[key[0]]
             feed.channel.silent_s = silent_s if is_silent else None
 
     def _advance(self, key: ChannelKey, feed: _ChannelInput, *, last: bool) -> None:

@@ -59,6 +59,13 @@ class Snapshots:
             return len(self.events.units)
         return int(self.header.unit[-1])
 
+    def newest(self, is_selected: NDArray[np.bool_]) -> list[int]:
+        """The last of the selected snapshots of each book."""
+        rows = np.flatnonzero(is_selected)
+        book = self.instrument_id[rows] << 1 | self.is_lending[rows]
+        _, last = np.unique(book[::-1], return_index=True)
+        return rows[::-1][last].tolist()
+
     def events_of(self, is_selected: NDArray[np.bool_]) -> Events:
         """All rows of these snapshots: book rows from the clearing row on, statistics, states."""
         masks = {}

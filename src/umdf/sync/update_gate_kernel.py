@@ -14,7 +14,7 @@ from umdf.book import memory_layout_kernel as k
 from umdf.book.arena_kernel import find_book
 from umdf.book.memory_layout_kernel import get, put
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_u8
-from umdf.sync.rpt_seq_kernel import FOLLOWS, MISSED, compare_rpt_seq
+from umdf.sync.rpt_seq_kernel import FOLLOWS, UPDATES_MISSING, compare_rpt_seq
 
 NULL = -(1 << 63)
 # Arguments of `gate_updates`. FIRST: the row to start with; GAP_BEFORE: for each row the last sequence of the latest
@@ -64,7 +64,7 @@ def _gate_update(t, s, i, sequence):
     if verdict == FOLLOWS:
         _set_known(s, rpt_seq, sequence)
         return np.uint8(APPLY)
-    if verdict == MISSED:
+    if verdict == UPDATES_MISSING:
         put(s, S_STALE, k.RPT_SEQ_GAP)
         put(s, S_RECEIVED, rpt_seq)
         put(s, S_EXPECTED, known)

@@ -23,7 +23,7 @@ TRADES = ["export", "--format", "databento", "--schema", "trades"]
 @pytest.mark.parametrize(
     ("format", "schemas", "asked", "reason", "hint"),
     [
-        ("lobster", [], {"symbols": ["AAAF72"]}, "unknown symbol: 'AAAF72'", "did you mean AAAF27"),
+        ("lobster", [], {"symbols": ["WINZ62"]}, "unknown symbol: 'WINZ62'", "did you mean WINZ26"),
         ("databento", [], {"start": "2027-01-01"}, "no data from 2027-01-01", "2026-11-13, 2026-11-16"),
         ("databento", [], {"start": SECOND, "end": FIRST}, "start 2026-11-16 is after end 2026-11-13", "the next date"),
         ("databento", [], {"start": FIRST, "end": FIRST}, "nothing to export", "use another range"),
@@ -54,7 +54,7 @@ def test_an_impossible_export_is_one_clear_error_and_leaves_no_files(
 
 
 def test_an_export_replaces_only_an_export_and_only_by_force(whole: Any, tmp_path: Path):
-    out, asked = tmp_path / "out", ExportRequest(["AAAF27"])
+    out, asked = tmp_path / "out", ExportRequest(["WINZ26"])
     out.mkdir()  # an empty directory is as good as none
     export(whole.lake, "databento", out, ["trades"], asked)
     before = sorted(path.name for path in out.iterdir())
@@ -64,7 +64,7 @@ def test_an_export_replaces_only_an_export_and_only_by_force(whole: Any, tmp_pat
     export(whole.lake, "databento", out, ["mbo"], asked, force=True)
     assert {path.name.split(".")[1] for path in out.glob("*.parquet")} == {"mbo"}
     with pytest.raises(UmdfError):
-        export(whole.lake, "databento", out, ["trades"], ExportRequest(["AAAF27"], channel=9), force=True)
+        export(whole.lake, "databento", out, ["trades"], ExportRequest(["WINZ26"], channel=9), force=True)
     assert {path.name.split(".")[1] for path in out.glob("*.parquet")} == {"mbo"}  # a failure takes nothing away
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -87,16 +87,17 @@ def test_symbols_that_are_listed_on_one_of_the_days_only_are_exported_there(whol
 
 
 def test_a_parent_is_all_its_contracts(whole: Any, tmp_path: Path):
-    report = export(whole.lake, "databento", tmp_path / "out", ["mbo"], ExportRequest(["AAAF.FUT"], stype_in="parent"))
-    assert {path.name.split(".")[2] for path in (tmp_path / "out").glob("*.parquet")} == {"AAAF27"}
-    assert report.rows["mbo"] == len(whole.lake.get_range("mbo", "AAAF27").to_arrow())
+    report = export(whole.lake, "databento", tmp_path / "out", ["mbo"], ExportRequest(["WIN.FUT"], stype_in="parent"))
+    contracts = {"WINZ26", "WING27", "WINJ27"}
+    assert {path.name.split(".")[2] for path in (tmp_path / "out").glob("*.parquet")} == contracts
+    assert report.rows["mbo"] == len(whole.lake.get_range("mbo", sorted(contracts)).to_arrow())
 
 
 def test_a_window_has_the_rows_that_were_received_in_it(whole: Any, tmp_path: Path):
-    rows = whole.lake.get_range("mbo", "AAAF27", FIRST, SECOND, pretty_ts=False, columns=["ts_recv"]).to_arrow()
+    rows = whole.lake.get_range("mbo", "WINZ26", FIRST, SECOND, pretty_ts=False, columns=["ts_recv"]).to_arrow()
     times = sorted(rows.column("ts_recv").to_pylist())
     low, high = times[len(times) // 4], times[len(times) // 2]
-    export(whole.lake, "databento", tmp_path / "out", ["mbo"], ExportRequest(["AAAF27"], low, high))
+    export(whole.lake, "databento", tmp_path / "out", ["mbo"], ExportRequest(["WINZ26"], low, high))
     (path,) = (tmp_path / "out").glob("*.parquet")
     found = [ts.value for ts in pq.read_table(path).column("ts_recv").to_pylist()]
     assert sorted(found) == [ts for ts in times if low <= ts < high]
@@ -129,7 +130,7 @@ def test_the_command_reports_written_and_left_out_rows(whole: Any, tmp_path: Pat
         and "skipped " in said
         and f"files to {tmp_path / 'out'} (commit 2)" in said
     )
-    assert run(["--json", *TRADES, str(whole.root), "--symbols", "AAAF27, AABG27", str(tmp_path / "json")]) == 0
+    assert run(["--json", *TRADES, str(whole.root), "--symbols", "WINZ26, WING27", str(tmp_path / "json")]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["format"] == "databento" and said["commit"] == 2 and said["rows"]["trades"] > 0
     note = json.loads((tmp_path / "json" / "_export.json").read_text())
@@ -139,7 +140,7 @@ def test_the_command_reports_written_and_left_out_rows(whole: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
-        (["--symbols", "AAAF72"], 3, "umdf: unknown symbol: 'AAAF72'; did you mean AAAF27"),
+        (["--symbols", "WINZ62"], 3, "umdf: unknown symbol: 'WINZ62'; did you mean WINZ26"),
         (["--schema", "gaps"], 2, "umdf: Databento's Parquet cannot represent gaps; it supports mbo"),
         (["--start", "2027-01-01"], 3, "umdf: no data from 2027-01-01; available dates: 2026-11-13, 2026-11-16"),
         (["--publisher-id", "-1"], 2, "umdf: publisher ID out of range: -1; use 0 to 65535"),

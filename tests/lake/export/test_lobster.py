@@ -145,22 +145,22 @@ def test_the_last_row_equals_the_truth_and_every_trade_is_exported(files: dict[A
 
 
 def test_pandas_reads_both_files(files: dict[Any, tuple[Path, Path]]):
-    message_file, book_file = files["AAAF27", FIRST]
+    message_file, book_file = files["WINZ26", FIRST]
     told, shown = (pandas.read_csv(path, header=None) for path in (message_file, book_file))
     assert told.shape[1] == 6 and shown.shape == (len(told), 40)
     assert set(told[1]) <= set(range(1, 8)) and set(told[5]) == {1, -1}
 
 
 def test_a_window_is_a_slice_of_the_whole_day(files: dict[Any, tuple[Path, Path]], whole: Any, tmp_path: Path):
-    message_file, book_file = files["AAAF27", FIRST]
+    message_file, book_file = files["WINZ26", FIRST]
     told = [message[0] for message in messages(message_file, FIRST)]
     low, high = told[len(told) // 3] // 10**6 * 10**6, told[2 * len(told) // 3] // 10**6 * 10**6
-    export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["AAAF27"], low, high))
+    export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["WINZ26"], low, high))
     start, end = ((at - MIDNIGHT[FIRST]) // 10**6 for at in (low, high))
     inside = [place for place, ts in enumerate(told) if low <= ts < high]
     for path, kind in ((message_file, "message"), (book_file, "orderbook")):
         lines = path.read_text().splitlines()
-        cut = (tmp_path / "out" / f"AAAF27_2026-11-13_{start}_{end}_{kind}_10.csv").read_text().splitlines()
+        cut = (tmp_path / "out" / f"WINZ26_2026-11-13_{start}_{end}_{kind}_10.csv").read_text().splitlines()
         assert cut == [lines[place] for place in inside] and cut
 
 
@@ -269,4 +269,4 @@ def test_untrusted_rows_are_rejected_or_left_out(lossy: Any, tmp_path: Path):
 
 def test_levels_must_be_between_1_and_200(whole: Any, tmp_path: Path):
     with pytest.raises(UmdfError, match="invalid --levels: 0; use 1 to"):
-        export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["AAAF27"]), options=Options(levels=0))
+        export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["WINZ26"]), options=Options(levels=0))

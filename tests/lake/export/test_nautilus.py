@@ -181,13 +181,13 @@ def test_final_books_equal_the_truth(catalog: Any, whole: Any):
 
 def test_a_window_starts_with_a_snapshot_of_resting_orders(catalog: Any, whole: Any, tmp_path: Path):
     real = pytest.importorskip("nautilus_trader.persistence.catalog", reason=HOW_TO_RUN)
-    every = [delta for delta in catalog.order_book_deltas(["AAAF27.BVMF"]) if delta.ts_init < 1_794_700_000 * 10**9]
+    every = [delta for delta in catalog.order_book_deltas(["WINZ26.BVMF"]) if delta.ts_init < 1_794_700_000 * 10**9]
     low = every[len(every) // 2].ts_init
-    export(whole.lake, "nautilus", tmp_path / "out", ["mbo"], ExportRequest(["AAAF27"], low, "2026-11-14"))
+    export(whole.lake, "nautilus", tmp_path / "out", ["mbo"], ExportRequest(["WINZ26"], low, "2026-11-14"))
     own = real.ParquetDataCatalog(str(tmp_path / "out"))
-    assert own.order_book_deltas(["AAAF27.BVMF"])[0].action.name == "CLEAR"
+    assert own.order_book_deltas(["WINZ26.BVMF"])[0].action.name == "CLEAR"
     last = every[-1].ts_event
-    assert replayed(own, "AAAF27")[last] == replayed(catalog, "AAAF27")[last]
+    assert replayed(own, "WINZ26")[last] == replayed(catalog, "WINZ26")[last]
 
 
 def test_untrusted_rows_are_rejected_or_left_out(lossy: Any, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The examples of docs/query.md, with the names that the tests' lake has."""
+"""The examples of docs/query.md: the lake of the tests has the symbols that they name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ from typing import Any
 
 PAGE = Path(__file__).parents[3] / "docs" / "query.md"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-NAMES = {"PETR4": "AAAE3", "VALE3": "AAAI3", "WIN.": "AAAF."}
 
 
 def examples(spark: bool) -> list[str]:
-    found = [block for block in BLOCK.findall(PAGE.read_text()) if ("spark)" in block) == spark]
-    for name, ours in NAMES.items():
-        found = [block.replace(name, ours) for block in found]
-    return found
+    return [block for block in BLOCK.findall(PAGE.read_text()) if ("spark)" in block) == spark]
 
 
 def run(text: str, names: dict[str, Any]) -> list[Any]:

@@ -53,11 +53,11 @@ def test_to_batches_equals_to_arrow_for_joins_definitions_and_continuous_contrac
 ) -> None:
     for plan in (
         lake.trades_with_quotes(price_type="float"),
-        lake.trades_with_quotes(["AAAE3", "AAAF27"], quotes="mbp-10", by="ts_recv"),
+        lake.trades_with_quotes(["PETR4", "WINZ26"], quotes="mbp-10", by="ts_recv"),
         lake.definitions("2026-11-16"),
-        lake.get_range("mbo", ["AAAF.c.0"], stype_in="continuous"),
-        lake.get_range("mbp-10", ["AAAE3", "AAAF27"], FIRST, columns=["price", "symbol"]),
-        lake.get_range("mbo", "AAAE3", FIRST, SECOND, exclude_stale=True, price_type="fixed", pretty_ts=False),
+        lake.get_range("mbo", ["WIN.c.0"], stype_in="continuous"),
+        lake.get_range("mbp-10", ["PETR4", "WINZ26"], FIRST, columns=["price", "symbol"]),
+        lake.get_range("mbo", "PETR4", FIRST, SECOND, exclude_stale=True, price_type="fixed", pretty_ts=False),
     ):
         assert whole(plan).equals(plan.to_arrow()) and plan.to_arrow().num_rows
 
@@ -143,13 +143,13 @@ def test_an_empty_range_has_no_rows(lake: umdf.Lake) -> None:
     noon = "2026-11-13T12:45:05"
     for start, end in ((FIRST, FIRST), (noon, noon), ("2030-01-01", "2030-01-01")):
         for plan in (
-            lake.get_range("mbp-10", ["AAAE3"], start, end),
+            lake.get_range("mbp-10", ["PETR4"], start, end),
             lake.get_range("packets", None, start, end),
-            lake.get_range("trades", "AAAF.c.0", start, end, stype_in="continuous"),
+            lake.get_range("trades", "WIN.c.0", start, end, stype_in="continuous"),
             lake.trades_with_quotes(None, start, end),
         ):
             assert plan.to_arrow().equals(plan.arrow_schema.empty_table()) and not list(plan.to_batches())
-        assert lake.continuous_contracts("AAAF.c.0", start, end).num_rows == 0
+        assert lake.continuous_contracts("WIN.c.0", start, end).num_rows == 0
 
 
 def test_the_command_explains_an_empty_result(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

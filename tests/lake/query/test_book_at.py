@@ -72,7 +72,7 @@ def test_the_book_at_any_time_equals_a_replay_from_scratch(
         delta(root, "mbo", trading_date=SECOND).sort("sequence", "msg_index", "entry_index"),
     )
     checked = 0
-    for symbol in ("AAAE3", "AAAF27", "AAAI3", "AADF27AADG27"):
+    for symbol in ("PETR4", "WINZ26", "VALE3", "WINZ26G27"):
         own = every.filter(every["symbol"] == symbol).to_dicts()
         for place in sorted(chance.sample(range(len(own)), sized(12, 100))):
             at = own[place]["ts_recv"] + chance.choice([-1, 0, 1])
@@ -96,18 +96,18 @@ def _same_event(own: list[dict[str, Any]], count: int) -> bool:
 
 def test_levels_and_depth_are_those_of_mbp_10(lake: umdf.Lake, root: Path) -> None:
     stored = (
-        delta(root, "mbp_10", trading_date=SECOND, symbol="AAAI3")
+        delta(root, "mbp_10", trading_date=SECOND, symbol="VALE3")
         .sort("sequence", "msg_index", "entry_index")
         .to_dicts()
     )
     for row in stored[:: max(1, len(stored) // 20)]:
         same = [other for other in stored if other["ts_recv"] <= row["ts_recv"]][-1]
-        levels = lake.book_at("AAAI3", row["ts_recv"], DEPTH).levels("fixed").to_pylist()
+        levels = lake.book_at("VALE3", row["ts_recv"], DEPTH).levels("fixed").to_pylist()
         for side, word in (("B", "bid"), ("A", "ask")):
             mine = [(one["price"], one["size"], one["count"]) for one in levels if one["side"] == side]
             shown = [tuple(same[f"{word}_{part}_{n:02}"] for part in ("px", "sz", "ct")) for n in range(DEPTH)]
             assert mine == [level for level in shown if level[1] is not None]
-    book = lake.book_at("AAAI3", SECOND, 2)
+    book = lake.book_at("VALE3", SECOND, 2)
     assert len(book.bids) <= 2 and book.levels().schema.field("price").type == pa.decimal128(19, 9)
     assert book.orders().schema.field("ts_insert").type == pa.timestamp("ns", "UTC")
     assert [book.levels().num_rows, repr(book).count("may be wrong")] == [len(book.bids) + len(book.asks), 0]
@@ -144,7 +144,7 @@ def test_a_trusted_book_after_losses_equals_the_truth(tmp_path: Path, sized: Cal
     near = [moments[n] for n in edges if n in moments]
     far = chance.sample(list(moments.values()), sized(10, 200))
     for at in chance.sample(near, min(len(near), sized(25, 300))) + far:
-        for symbol in ("AAAE3", "AAAF27", "AAAG3", "AAAI3"):
+        for symbol in ("PETR4", "WINZ26", "ITUB4", "VALE3"):
             book, truth = lake.book_at(symbol, at), true.book_at(symbol, at)
             if book.is_trusted:
                 assert told(book) == told(truth), (symbol, at, book, truth)
@@ -199,7 +199,7 @@ def test_book_at_works_for_position_books_and_fast_channels(tmp_path: Path) -> N
         one = day(tmp_path, 2_000, 12, **more)
         ingest(tmp_path / name, files_of(one), tables=ALL)
         lake, orders = umdf.Lake(tmp_path / name), truth(one, "final_orders").to_pylist()
-        for symbol in ("AAAE3", "AAAI3"):
+        for symbol in ("PETR4", "VALE3"):
             book = lake.book_at(symbol, FIRST)
             own = [row for row in orders if row["instrument_id"] == book.instrument_id]
             found = sorted((o["side"], o["size"], o["firm"]) for o in book.orders("fixed").to_pylist())

@@ -37,7 +37,7 @@ def test_the_join_by_position_equals_tbbo(lake: umdf.Lake, root: Path, quotes: s
 @pytest.mark.parametrize("by", ["position", "ts_event", "ts_recv"])
 def test_the_join_equals_a_plain_loop_over_all_quotes(lake: umdf.Lake, root: Path, by: str) -> None:
     epochs, quotes = epochs_of(root), delta(root, "mbp_1", trading_date=FIRST).to_dicts()
-    symbols = ["AAAE3", "AAAF27"]
+    symbols = ["PETR4", "WINZ26"]
     found = lake.trades_with_quotes(symbols, FIRST, next_day(FIRST), by=by, **RAW).to_arrow().to_pylist()
     assert len(found) > 20
 
@@ -59,9 +59,9 @@ def test_the_join_equals_a_plain_loop_over_all_quotes(lake: umdf.Lake, root: Pat
 
 
 def test_the_quote_may_be_older_than_the_range(lake: umdf.Lake) -> None:
-    whole = lake.trades_with_quotes("AAAE3", FIRST, next_day(FIRST), **RAW).to_arrow()
+    whole = lake.trades_with_quotes("PETR4", FIRST, next_day(FIRST), **RAW).to_arrow()
     middle = whole.column("ts_recv")[whole.num_rows // 2].as_py()
-    later = lake.trades_with_quotes("AAAE3", middle, next_day(FIRST), **RAW).to_arrow()
+    later = lake.trades_with_quotes("PETR4", middle, next_day(FIRST), **RAW).to_arrow()
     chosen = np.array([value >= middle for value in whole.column("ts_recv").to_pylist()])
     assert 0 < later.num_rows < whole.num_rows and later.equals(whole.filter(pa.array(chosen)))
     assert later.column("bid_px_00")[0].as_py() is not None
@@ -75,14 +75,14 @@ def test_stale_trades_and_stale_quotes_can_be_left_out(lake: umdf.Lake) -> None:
 
 
 def test_price_type_and_columns_work_as_in_get_range(lake: umdf.Lake) -> None:
-    plan = lake.trades_with_quotes("AAAE3", columns=["ts_event", "price", "bid_px_00", "quote_ts_event"])
+    plan = lake.trades_with_quotes("PETR4", columns=["ts_event", "price", "bid_px_00", "quote_ts_event"])
     found = plan.to_arrow()
     assert found.schema.equals(plan.arrow_schema)
     assert [str(kind) for kind in found.schema.types] == [
         "timestamp[ns, tz=UTC]", "decimal128(19, 9)", "decimal128(19, 9)", "timestamp[ns, tz=UTC]",
     ]  # fmt: skip
-    named = lake.trades_with_quotes("AAAF.c.0", stype_in="continuous").to_arrow()
-    assert set(named.column("continuous").to_pylist()) == {"AAAF.c.0"} and named.num_rows > 0
+    named = lake.trades_with_quotes("WIN.c.0", stype_in="continuous").to_arrow()
+    assert set(named.column("continuous").to_pylist()) == {"WIN.c.0"} and named.num_rows > 0
 
 
 PLACES = st.tuples(st.integers(0, 3), st.sampled_from([5, 6]), st.integers(1, 9), st.integers(0, 3), st.integers(0, 2))

@@ -47,11 +47,11 @@ def test_the_same_rows_as_in_arrow(lake: umdf.Lake) -> None:
     names = ["trading_date", "channel_id", "sequence", "instrument_id", "symbol", "price", "flags"]
     more: dict[str, Any] = {"columns": names, **RAW}
     low, high = sorted(lake.get_range("trades", **RAW).to_arrow().column("ts_recv").to_pylist())[50:201:150]
-    assert same(lake.get_range("trades", ["AAAE3", "AAAF27"], **more))
+    assert same(lake.get_range("trades", ["PETR4", "WINZ26"], **more))
     assert same(lake.get_range("trades", None, low, high, exclude_stale=True, **more))
-    assert same(lake.get_range("mbo", "AAAF.FUT", FIRST, next_day(FIRST), stype_in="parent", **more))
+    assert same(lake.get_range("mbo", "WIN.FUT", FIRST, next_day(FIRST), stype_in="parent", **more))
     continuous = {"stype_in": "continuous", **RAW, "columns": [*names, "continuous"]}
-    assert same(lake.get_range("trades", ["AAAF.c.0", "AAAF.v.0"], **continuous))
+    assert same(lake.get_range("trades", ["WIN.c.0", "WIN.v.0"], **continuous))
     assert same(lake.get_range("gaps", **RAW, columns=["first_sequence", "missing", "cause"]))
     assert same(lake.definitions(FIRST, columns=["symbol", "instrument_id"]))
     assert same(lake.get_range("news", None, FIRST, next_day(FIRST), columns=["headline"]))
@@ -60,25 +60,25 @@ def test_the_same_rows_as_in_arrow(lake: umdf.Lake) -> None:
 def test_derived_rows_are_computed_by_spark_tasks(lake: umdf.Lake) -> None:
     """Levels that are not stored (Friday) beside stored ones (Monday), and a join."""
     names = ["trading_date", "channel_id", "sequence", "instrument_id", "bid_px_00", "ask_sz_09", "flags"]
-    assert same(lake.get_range("mbp_10", ["AAAE3", "AAAI3"], columns=names, **RAW)) > 100
+    assert same(lake.get_range("mbp_10", ["PETR4", "VALE3"], columns=names, **RAW)) > 100
     joined = ["trading_date", "sequence", "trade_id", "price", "quote_sequence", "bid_px_00", "ask_px_00"]
     assert same(lake.trades_with_quotes(columns=joined, **RAW)) > 100
     assert (
-        same(lake.trades_with_quotes(["AAAF.c.0"], stype_in="continuous", columns=["price", "continuous"], **RAW)) > 0
+        same(lake.trades_with_quotes(["WIN.c.0"], stype_in="continuous", columns=["price", "continuous"], **RAW)) > 0
     )
 
 
 def test_decimals_timestamps_and_the_nanoseconds_beside_them(lake: umdf.Lake, spark: SparkSession) -> None:
-    plan = lake.get_range("trades", "AAAE3", columns=["ts_recv", "price", "sequence"])
+    plan = lake.get_range("trades", "PETR4", columns=["ts_recv", "price", "sequence"])
     frame = plan.to_spark()
     assert [kind for _, kind in frame.dtypes] == ["timestamp", "bigint", "decimal(19,9)", "bigint"]
     assert frame.columns == ["ts_recv", "ts_recv_ns", "price", "sequence"]
-    exact = lake.get_range("trades", "AAAE3", columns=["ts_recv", "price", "sequence"], **RAW).to_arrow().to_pylist()
+    exact = lake.get_range("trades", "PETR4", columns=["ts_recv", "price", "sequence"], **RAW).to_arrow().to_pylist()
     found = {(row["ts_recv_ns"], row["price"], row["sequence"]) for row in frame.collect()}
     assert found == {(row["ts_recv"], Decimal(row["price"]).scaleb(-9), row["sequence"]) for row in exact}
     micros = frame.selectExpr("unix_micros(ts_recv) AS us", "ts_recv_ns").collect()
     assert micros and all(row["us"] == row["ts_recv_ns"] // 1000 for row in micros)
-    floats = lake.get_range("trades", "AAAE3", price_type="float", columns=["price"])
+    floats = lake.get_range("trades", "PETR4", price_type="float", columns=["price"])
     assert sorted(row[0] for row in floats.to_spark().collect()) == sorted(floats.to_arrow().column(0).to_pylist())
     legs = lake.definitions(FIRST, columns=["symbol", "legs"])
     shown = {row["symbol"]: [leg["leg_ratio"] for leg in row["legs"]] for row in legs.to_spark().collect()}
@@ -90,7 +90,7 @@ def test_the_session_of_the_caller_stays_as_it_is(root: Path, spark: SparkSessio
     own = spark.newSession()
     own.conf.set("spark.sql.session.timeZone", "America/Sao_Paulo")
     before = {row["key"]: row["value"] for row in own.sql("SET").collect()}
-    plan = umdf.Lake(root, own).get_range("trades", "AAAE3", columns=["ts_recv"])
+    plan = umdf.Lake(root, own).get_range("trades", "PETR4", columns=["ts_recv"])
     frame = plan.to_spark()
     assert frame.sparkSession is own and frame.count() == plan.to_arrow().num_rows
     micros = {row[0] for row in frame.selectExpr("unix_micros(ts_recv)").collect()}
@@ -110,4 +110,4 @@ def test_the_examples_with_spark_run(root: Path, spark: SparkSession, monkeypatc
 
 def test_an_existing_spark_session_is_not_used_unless_passed(root: Path, spark: SparkSession) -> None:
     with pytest.raises(umdf.UmdfError, match="already running in this process; pass it as spark="):
-        umdf.Lake(root).get_range("trades", "AAAE3").to_spark()
+        umdf.Lake(root).get_range("trades", "PETR4").to_spark()

@@ -53,7 +53,7 @@ def test_get_range_equals_the_delta_table_for_every_schema(lake: umdf.Lake, root
 def test_symbols_dates_and_instants_choose_rows(lake: umdf.Lake, root: Path, name: str) -> None:
     time = {"ohlcv-1s": "ts_interval", "bbo_1s": "ts_interval", "gaps": "ts_opened"}.get(name, "ts_recv")
     stored = delta(root, name.replace("-", "_"))
-    symbols = ["AAAE3", "AAAF27"]
+    symbols = ["PETR4", "WINZ26"]
     low, high = (int(value) for value in stored[time].quantile([0.3, 0.7]))  # type: ignore[union-attr]
     for start, end, chosen in (
         (None, None, polars.lit(True)),
@@ -96,8 +96,8 @@ def test_mbp_10_is_derived_where_it_is_not_stored(lake: umdf.Lake, root: Path) -
     top = delta(root, "mbp_1", trading_date=FIRST).select(names).rows()
     assert top and set(top) <= deep
     low, high = sorted(made.column("ts_recv").to_pylist())[100:300:199]
-    some = lake.get_range("mbp-10", "AAAE3", low, high, exclude_stale=True, **RAW)
-    rows = [row for row in made.to_pylist() if row["symbol"] == "AAAE3" and low <= row["ts_recv"] < high]
+    some = lake.get_range("mbp-10", "PETR4", low, high, exclude_stale=True, **RAW)
+    rows = [row for row in made.to_pylist() if row["symbol"] == "PETR4" and low <= row["ts_recv"] < high]
     assert some.to_arrow().to_pylist() == [row for row in rows if not row["flags"] & MAYBE_BAD_BOOK] != []
 
 
@@ -119,14 +119,14 @@ def test_stale_rows_can_be_left_out(lake: umdf.Lake, root: Path) -> None:
 
 
 def test_columns_come_in_the_requested_order(lake: umdf.Lake) -> None:
-    found = lake.get_range("trades", "AAAE3", columns=["price", "symbol", "ts_event"], **RAW).to_arrow()
+    found = lake.get_range("trades", "PETR4", columns=["price", "symbol", "ts_event"], **RAW).to_arrow()
     assert found.schema.names == ["price", "symbol", "ts_event"]
-    whole = lake.get_range("trades", "AAAE3", **RAW).to_arrow()
+    whole = lake.get_range("trades", "PETR4", **RAW).to_arrow()
     assert found.equals(whole.select(["price", "symbol", "ts_event"]))
 
 
 def test_every_output_has_the_same_rows(lake: umdf.Lake) -> None:
-    plan = lake.get_range("trades", ["AAAE3", "AAAF27"], FIRST)
+    plan = lake.get_range("trades", ["PETR4", "WINZ26"], FIRST)
     arrow = plan.to_arrow()
     assert arrow.schema.equals(plan.arrow_schema)
     assert arrow.schema.field("price").type == pa.decimal128(19, 9)
@@ -135,7 +135,7 @@ def test_every_output_has_the_same_rows(lake: umdf.Lake) -> None:
     polar = plan.to_polars()
     assert polar.schema["price"] == polars.Decimal(19, 9) and polar.schema["ts_recv"] == polars.Datetime("ns", "UTC")
     assert polar.to_arrow().cast(arrow.schema).equals(arrow)
-    assert "trades of AAAE3, AAAF27, from 2026-11-13: " in repr(plan) and plan.commit == lake.commit
+    assert "trades of PETR4, WINZ26, from 2026-11-13: " in repr(plan) and plan.commit == lake.commit
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_schemas_dates_and_symbols_of_a_lake(lake: umdf.Lake, root: Path) -> Non
 
 LIGHT = """
 import sys, umdf
-umdf.Lake(sys.argv[1]).get_range("mbp-1", "AAAE3", "2026-11-13", "2026-11-14").to_arrow()
+umdf.Lake(sys.argv[1]).get_range("mbp-1", "PETR4", "2026-11-13", "2026-11-14").to_arrow()
 print(*sorted({"pandas", "pyspark", "numba", "polars", "pyarrow.dataset"} & set(sys.modules)))
 """
 

@@ -169,9 +169,9 @@ def test_instruments_can_be_requested_by_id(lake: umdf.Lake, root: Path) -> None
 
 
 def test_a_symbol_on_two_channels_has_the_rows_of_both(lake: umdf.Lake, root: Path) -> None:
-    found = lake.get_range("trades", "AAAF27", FIRST, "2026-11-14").to_arrow()
+    found = lake.get_range("trades", "WINZ26", FIRST, "2026-11-14").to_arrow()
     assert set(found.column("channel_id").to_pylist()) == {72, 80}
-    assert found.num_rows == delta(root, "trades", trading_date=FIRST, symbol="AAAF27").height
+    assert found.num_rows == delta(root, "trades", trading_date=FIRST, symbol="WINZ26").height
 
 
 def test_symbols_match_the_row_not_another_definition(tmp_path: Path) -> None:

@@ -176,6 +176,15 @@ def _print_warnings(printer: Printer, outcome: IngestResult) -> None:
         printer.warn(f"skipped, not captures: {listed}")
     for notice in (*outcome.damaged, *outcome.notices):
         printer.warn(notice)
+    if outcome.clock_offsets:
+        from umdf.lake.recording.capture_clock import offset_text
+
+        path, offset_ns = max(outcome.clock_offsets, key=lambda found: abs(found[1]))
+        others = f" and {len(outcome.clock_offsets) - 1} more files" if len(outcome.clock_offsets) > 1 else ""
+        printer.warn(
+            f"{path}{others}: the capture clock is {offset_text(offset_ns)}; rows have the flag BAD_TS_RECV, and "
+            "queries use exchange time"
+        )
     if outcome.not_stored:
         printer.warn(f"quarantine is full: {outcome.not_stored:,} more units are counted but not stored")
     if outcome.unrecognised:
@@ -183,6 +192,10 @@ def _print_warnings(printer: Printer, outcome: IngestResult) -> None:
     if outcome.missing_sequences:
         lost = f"{outcome.missing_sequences:,} sequence numbers lost in {outcome.gaps:,} gaps"
         printer.warn(f"{lost}; see the table gaps")
+
+    if outcome.missing_in_loops or outcome.incomplete_snapshots:
+        lost = f"{outcome.missing_in_loops:,} sequence numbers of looping streams lost"
+        printer.warn(f"{lost}, {outcome.incomplete_snapshots:,} snapshots incomplete; see the tables gaps and quality")
 
 
 def print_outcome(outcome: IngestResult, seconds: float, as_json: bool) -> None:

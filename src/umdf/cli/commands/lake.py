@@ -72,6 +72,7 @@ def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
     deleted.
     """
     from umdf.lake.admin.lake_status import status as status_of
+    from umdf.lake.recording.capture_clock import offset_text
 
     result = status_of(root)
     if as_json:
@@ -106,6 +107,9 @@ def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
             print(f"{files.files} {what}, {files.bytes / 1e6:,.1f} MB")
     for path in result.unknown:
         print_escaped(f"unknown file: {path}")
+    for clock in result.clocks:
+        where = f"channel {clock.channel_id} on {clock.trading_date}, line {clock.line}"
+        print(f"{where}: the capture clock is {offset_text(clock.offset_ns)} (BAD_TS_RECV)")
 
 
 def verify(

@@ -48,6 +48,14 @@ def query(
     exclude_stale: Annotated[
         bool, typer.Option("--exclude-stale", help="Skip rows that may be wrong (unverified or stale)")
     ] = False,
+    time: Annotated[
+        str,
+        typer.Option(
+            help="What --start and --end are compared with: receive or exchange time, or auto (default): receive time, "
+            "but exchange time where the capture clock is off",
+            metavar="TIME",
+        ),
+    ] = "auto",
     limit: Annotated[
         int | None,
         typer.Option(
@@ -86,7 +94,7 @@ def query(
     row_limit = (MAX_ROWS_SHOWN if is_text else None) if limit is None else limit or None
     if schema:
         rows = _read_range(lake, schema, row_limit, symbols=symbols, start=start, end=end, columns=columns,
-                           stype_in=stype_in, exclude_stale=exclude_stale)  # fmt: skip
+                           stype_in=stype_in, exclude_stale=exclude_stale, time=time)  # fmt: skip
     else:
         rows = _run_sql(lake, statement, row_limit, spark_session_options(master, cores, environment, conf))
     is_truncated = row_limit is not None and rows.num_rows > row_limit

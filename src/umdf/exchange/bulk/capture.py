@@ -18,6 +18,8 @@ from threading import Thread
 import numpy as np
 
 from umdf.errors import ConfigError
+from umdf.exchange.bulk.book_history import BookHistory
+from umdf.exchange.bulk.capture_sinks import flows_of, open_sinks
 from umdf.exchange.bulk.listing import Listing, generate_listing
 from umdf.exchange.bulk.market import Market
 from umdf.exchange.bulk.publish.capture_files import Manifest
@@ -85,24 +87,27 @@ class PublisherThread:
             raise self._failure
 
 
-def write_capture(settings: BulkSettings, directory: Path, clock: Clock | None = None) -> Summary:
-    """Write a capture to a directory that has none yet."""
+def write_capture(
+    settings: BulkSettings, directory: Path, clock: Clock | None = None, history: BookHistory | None = None
+) -> Summary:
+    """Write a capture to a directory that has none yet; a history can give the books of any moment afterwards."""
     clock, started_s = clock or Clock(), time.monotonic()
     capture, truth = _make_directories(directory)
     listing = generate_listing(settings, np.random.default_rng([settings.seed, 0]))
     market, manifest, truth_writer = Market(listing, settings), Manifest(capture), Truth(truth, settings.channel)
-    publisher_threads = [
-        PublisherThread(PUBLISHERS[protocol](settings, listing, manifest, truth_writer))
+    publishers = [
+        PUBLISHERS[protocol](settings, listing, open_sinks(settings, protocol, manifest, truth_writer), history)
         for protocol in settings.protocols
     ]
-    _write_session(directory, settings, listing, [thread.publisher for thread in publisher_threads])
+    publisher_threads = [PublisherThread(publisher) for publisher in publishers]
+    _write_session(directory, settings, listing, publishers)
     pacer = Pacer(clock) if settings.real_time else None
 
     def publish(batch: JournalBatch) -> None:
         if pacer:
             pacer.wait_until(batch.ts_ns)
         if batch.stream == INCREMENTAL:
-            truth_writer.add_trades(batch.records)
+            truth_writer.add_trades(batch.records, listing.security_id)
         for thread in publisher_threads:
             thread.publish(batch)
 
@@ -113,7 +118,7 @@ def write_capture(settings: BulkSettings, directory: Path, clock: Clock | None =
         for thread in publisher_threads:
             thread.finish()
     truth_writer.close()
-    _write_truth(truth_writer, market, [thread.publisher for thread in publisher_threads])
+    _write_truth(truth_writer, market, publishers)
     elapsed, totals = time.monotonic() - started_s, manifest.totals
     simulated = (market.now - settings.midnight_ns) / SECOND_NS - 12.75 * 3600
     return Summary(
@@ -159,7 +164,8 @@ def _write_session(directory: Path, settings: BulkSettings, listing: Listing, pu
             **publisher.format_versions,
             "streams": [
                 {"stream": flow.stream, "line": flow.line, "multicast_group": flow.dest[0], "port": flow.dest[1]}
-                for flow in publisher.flows
+                for flows in flows_of(settings, publisher.protocol).values()
+                for flow in flows
             ],
         }
         for publisher in publishers

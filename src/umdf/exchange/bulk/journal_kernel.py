@@ -1,7 +1,7 @@
-"""Records of the journal: what happened, with the instrument's RptSeq on each protocol, and the last statistics.
+"""Records of the journal: what happened, without sequences and RptSeq; and the statistics as last published.
 
-A record serves both protocols; its kind decides which of them sends it (`publish.unit_builder`). RptSeq counts what
-each protocol sends: Binary has no trade volume, FIX/FAST no execution summary and no RptSeq in a status.
+A record serves every published channel; its kind decides which of them send it (`publish.unit_builder`), and each
+numbers what it sends (`publish.rpt_seq`).
 """
 
 from __future__ import annotations
@@ -14,29 +14,23 @@ from umdf.exchange.bulk.memory_layout_kernel import (
     FLAGS,
     HEARTBEAT,
     HEARTBEAT_NS,
-    I_ID,
-    I_RPT_FAST,
-    I_RPT_SBE,
+    I_INDEX,
     I_STATISTICS,
     ID,
     INSERT,
     INSTRUMENT,
     JOURNAL,
     KIND,
+    LAST,
     LAST_TS,
     MARGIN,
     NO_SIDE,
     NULL,
-    ON_BOTH,
-    ON_FAST,
-    ON_SBE,
     OTHER,
     POSITION,
     PRICE,
     RECORD_BYTES,
     ROWS,
-    RPT_FAST,
-    RPT_SBE,
     SIDE,
     SIZE,
     STATISTIC_WORDS,
@@ -58,13 +52,13 @@ from umdf.kernels import inlined, load_i64, outlined, store_i64
 
 @outlined
 def append_record(
-    t, kind, security_id, ts, flags, side, price, size, entry_id, firm, other, position, insert_ts, code, aux
+    t, kind, instrument_index, ts, flags, side, price, size, entry_id, firm, other, position, insert_ts, code, aux
 ):
-    """Append a record without RptSeq and return its address. The caller checks the capacity."""
+    """Append a record. The caller checks the capacity."""
     rows = load_i64(t, ROWS * 8)
     record = load_i64(t, JOURNAL * 8) + rows * RECORD_BYTES
     store_i64(record, KIND * 8, kind)
-    store_i64(record, INSTRUMENT * 8, security_id)
+    store_i64(record, INSTRUMENT * 8, instrument_index)
     store_i64(record, TS * 8, ts)
     store_i64(record, FLAGS * 8, flags)
     store_i64(record, SIDE * 8, side)
@@ -77,34 +71,22 @@ def append_record(
     store_i64(record, INSERT * 8, insert_ts)
     store_i64(record, CODE * 8, code)
     store_i64(record, AUX * 8, aux)
-    store_i64(record, RPT_SBE * 8, NULL)
-    store_i64(record, RPT_FAST * 8, NULL)
     store_i64(t, ROWS * 8, rows + 1)
     store_i64(t, LAST_TS * 8, ts)
-    return record
 
 
 @inlined
-def assign_rpt_seq(instrument, record, protocols):
-    """Set the RptSeq of a record on the protocols that count it."""
-    if protocols & ON_SBE:
-        rpt_seq = load_i64(instrument, I_RPT_SBE * 8) + 1
-        store_i64(instrument, I_RPT_SBE * 8, rpt_seq)
-        store_i64(record, RPT_SBE * 8, rpt_seq)
-    if protocols & ON_FAST:
-        rpt_seq = load_i64(instrument, I_RPT_FAST * 8) + 1
-        store_i64(instrument, I_RPT_FAST * 8, rpt_seq)
-        store_i64(record, RPT_FAST * 8, rpt_seq)
+def end_event(t):
+    """Mark the newest record as the last of its event."""
+    record = load_i64(t, JOURNAL * 8) + (load_i64(t, ROWS * 8) - 1) * RECORD_BYTES
+    store_i64(record, FLAGS * 8, load_i64(record, FLAGS * 8) | LAST)
 
 
 @inlined
 def emit(t, instrument, kind, ts, flags, side, price, size, entry_id, firm, other, position, insert_ts, code, aux):
-    """Append a record about an instrument that both protocols count."""
-    security_id = load_i64(instrument, I_ID * 8)
-    record = append_record(
-        t, kind, security_id, ts, flags, side, price, size, entry_id, firm, other, position, insert_ts, code, aux
-    )
-    assign_rpt_seq(instrument, record, ON_BOTH)
+    """Append a record about an instrument."""
+    index = load_i64(instrument, I_INDEX * 8)
+    append_record(t, kind, index, ts, flags, side, price, size, entry_id, firm, other, position, insert_ts, code, aux)
 
 
 @inlined

@@ -35,7 +35,7 @@ class LoopingStreams:
             k.DEFINITION,
             len(indices),
             id=indices,
-            instrument=listing.security_id[indices],
+            instrument=indices,
             code=ord("A"),
             size=len(indices),
             other=listing.lot[indices],  # as it is now: it may change before this is encoded
@@ -62,7 +62,6 @@ class LoopingStreams:
         self._publish(JournalBatch(SNAPSHOTS, np.concatenate(parts), market.now, starts, total))
 
     def _records(self, kind: int, count: int = 1, **columns: Any) -> Records:
-        """Records that do not change RptSeq."""
         records = np.full((count, k.RECORD_COLUMNS), k.NULL, np.int64)
         records[:, k.KIND], records[:, k.SIDE], records[:, k.FLAGS] = kind, k.NO_SIDE, 0
         records[:, k.TS] = self._market.now

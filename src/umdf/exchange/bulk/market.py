@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from umdf.buffers import Memory, Pool
 from umdf.exchange.bulk import memory_layout_kernel as k
-from umdf.exchange.bulk.auction_kernel import delete_all_theoretical, uncross_all
+from umdf.exchange.bulk.auction_kernel import uncross_all
 from umdf.exchange.bulk.listing import Listing
 from umdf.exchange.bulk.order_flow_kernel import bust_all_pending, run_order_flow
 from umdf.exchange.bulk.settings import POSITION, SECOND_NS, BulkSettings
@@ -69,10 +69,13 @@ class Market:
         table[:, k.I_ID], table[:, k.I_TICK], table[:, k.I_LOT] = listing.security_id, listing.tick, listing.lot
         table[:, k.I_REFERENCE], table[:, k.I_GROUP] = listing.reference_ticks, listing.group
         table[:, k.I_TYPE], table[:, k.I_CAPACITY] = listing.type, capacity
+        table[:, k.I_INDEX] = np.arange(len(listing))
         table[:, k.I_ORDERS_OFFSET] = 2 * (np.cumsum(capacity) - capacity)
         table[:, k.I_IMPLIED] = listing.has_implied_orders
         table[:, k.I_LEG_1], table[:, k.I_LEG_2] = listing.legs[:, 0], listing.legs[:, 1]
         table[:, k.I_PREVIOUS_CLOSE] = listing.reference_ticks * listing.tick
+        table[:, k.I_BOUND], table[:, k.I_DRIVER] = listing.bound_ticks, listing.driver
+        table[:, k.I_BETA], table[:, k.I_VOLATILITY] = listing.beta, listing.volatility
         table[:, k.I_EVENT] = k.NULL
         self.clear_session(np.arange(len(listing)))
 
@@ -106,6 +109,7 @@ class Market:
     def start(self, ts_ns: int) -> None:
         """Set the clock and the first arrival."""
         self.table[[k.LAST_TS, k.NEXT_ARRIVAL, k.REGIME_END]] = ts_ns
+        self.instruments[:, k.I_WALK_TS] = ts_ns
 
     def take_records(self) -> Records:
         """The records so far; the journal continues in other memory."""
@@ -114,16 +118,18 @@ class Market:
         self._attach_journal()
         return records
 
-    def heartbeat_until(self, until_ns: int) -> None:
+    def heartbeat_until(self, until_ns: int, after_each: Callable[[], None] | None = None) -> None:
         """Append the heartbeats of the silence up to a time."""
         interval = int(self.table[k.HEARTBEAT_NS])
         while self.now + interval <= until_ns:
             self.append(k.HEARTBEAT, None, spacing_ns=interval)
+            if after_each:
+                after_each()
 
-    def silence(self, seconds: float) -> None:
+    def silence(self, seconds: float, after_each: Callable[[], None] | None = None) -> None:
         """Append only heartbeats; orders and arrivals wait."""
         until = self.now + int(seconds * SECOND_NS)
-        self.heartbeat_until(until)
+        self.heartbeat_until(until, after_each)
         self.table[k.LAST_TS] = until
         self.table[[k.NEXT_ARRIVAL, k.REGIME_END, k.SILENT_UNTIL]] = until
 
@@ -149,14 +155,7 @@ class Market:
         )
         records[:, k.TS] = self.now + spacing_ns * np.arange(1, count + 1)
         if len(indices):
-            records[:, k.INSTRUMENT] = self.instruments[indices, k.I_ID]
-            for protocol, counter, column in (
-                (k.ON_SBE, k.I_RPT_SBE, k.RPT_SBE),
-                (k.ON_FAST, k.I_RPT_FAST, k.RPT_FAST),
-            ):
-                if RPT_SEQ_COUNTED_BY.get(kind, 0) & protocol:
-                    self.instruments[indices, counter] += 1
-                    records[:, column] = self.instruments[indices, counter]
+            records[:, k.INSTRUMENT] = indices
         for name, values in columns.items():
             records[:, getattr(k, name.upper())] = values
         rows = self.rows
@@ -190,23 +189,19 @@ class Market:
         self.table[k.ROW_TARGET], self.table[k.UNTIL] = self.rows + rows, until_ns
         run_order_flow(self.table.ctypes.data)
 
-    def uncross(self, group: int, state: int, conditions: int, flush: Callable[[], None]) -> None:
-        self._over_instruments(uncross_all, group, state, conditions, flush)
-
-    def delete_theoretical(self, group: int, state: int, flush: Callable[[], None]) -> None:
-        self._over_instruments(delete_all_theoretical, group, state, 0, flush)
+    def uncross(self, group: int, state: int, flush: Callable[[], None]) -> None:
+        """End the auctions of a group (-1: of all) whose instruments are in a state."""
+        self.table[[k.GROUP, k.STATE_SELECTED]] = group, state
+        self._over_instruments(uncross_all, flush)
 
     def bust_pending(self, flush: Callable[[], None]) -> None:
-        self._over_instruments(bust_all_pending, -1, 0, 0, flush)
+        self._over_instruments(bust_all_pending, flush)
 
-    def _over_instruments(
-        self, kernel: Any, group: int, state: int, conditions: int, flush: Callable[[], None]
-    ) -> None:
+    def _over_instruments(self, kernel: Any, flush: Callable[[], None]) -> None:
         """Run a kernel over all instruments; flush the journal whenever it is full."""
         table, first = self.table, 0
         while first < len(self.listing):
-            table[k.FIRST], table[k.STOP], table[k.GROUP] = first, len(self.listing), group
-            table[k.CONDITIONS] = state << 32 | conditions
+            table[k.FIRST], table[k.STOP] = first, len(self.listing)
             first = int(kernel(table.ctypes.data))
             if first < len(self.listing):
                 flush()
@@ -223,25 +218,6 @@ class Market:
         next_index = int(append_snapshots(table.ctypes.data))
         rows = int(table[k.ROWS])
         return memory.array[: rows * k.RECORD_BYTES].view(np.int64).reshape(-1, k.RECORD_COLUMNS), next_index
-
-
-# Which protocols count a kind in RptSeq, of the records generated by the trading day.
-_COUNTED_BY_BOTH = (
-    k.OPENING,
-    k.CLOSING,
-    k.SETTLEMENT,
-    k.HIGH,
-    k.LOW,
-    k.EXECUTION,
-    k.OPEN_INTEREST,
-    k.LAST_PRICE,
-    k.IMBALANCE,
-)
-RPT_SEQ_COUNTED_BY = {
-    **dict.fromkeys((*_COUNTED_BY_BOTH, k.THEORETICAL, k.PRICE_BAND, k.QUANTITY_BAND, k.DELETE_THRU), k.ON_BOTH),
-    k.STATE: k.ON_SBE,
-    k.VOLUME: k.ON_FAST,
-}
 
 
 def _quantile_tables() -> tuple[NDArray[np.int64], ...]:

@@ -13,15 +13,15 @@ UNTIL, LAST_TS, NEXT_ARRIVAL, REGIME_END, SILENT_UNTIL, MEAN_INTERARRIVAL, BASE_
 NEAR_EXPIRIES, NEAR_COUNT, FAR_EXPIRIES, FAR_COUNT, EXPIRY_CAPACITY = 17, 18, 19, 20, 21  # two heaps of order expiries
 LIFETIMES, INTERARRIVALS, DEPTHS = 22, 23, 24  # tables of quantiles
 WEIGHTED_INSTRUMENTS = 25  # every instrument as often as it is active
-ORDER_ID, IMPLIED_ID, POSITION_GENERATION, FIRST, STOP, GROUP, CONDITIONS, HEARTBEAT_NS = 26, 27, 28, 29, 30, 31, 32, 33
-A_VOLUME, A_TICKS, A_IMBALANCE = 34, 35, 36  # the theoretical result of an auction
+ORDER_ID, IMPLIED_ID, POSITION_GENERATION, FIRST, STOP, GROUP, STATE_SELECTED, HEARTBEAT_NS = range(26, 34)
+AUCTION_RESULT = 34  # three entries, see `auction_price_kernel`
 ARGUMENTS = 40
 
 QUANTILES = 4096  # of each table
 WEIGHTED_COUNT = 1 << 17
 MAX_FILLS = 16  # of one aggressor; the scratch memory has space for as many refills
 
-# Columns of a record of the journal.
+# Columns of a record of the journal. INSTRUMENT is an index in the listing; numbers are given by who publishes it.
 (
     KIND,
     INSTRUMENT,
@@ -37,10 +37,8 @@ MAX_FILLS = 16  # of one aggressor; the scratch memory has space for as many ref
     INSERT,
     CODE,
     AUX,
-    RPT_SBE,
-    RPT_FAST,
-) = range(16)
-RECORD_COLUMNS = 16
+) = range(14)
+RECORD_COLUMNS = 14
 RECORD_BYTES = 8 * RECORD_COLUMNS
 NULL = -(1 << 63)
 BID, ASK, NO_SIDE = 66, 65, 78  # as events name a side: B, A, N
@@ -84,15 +82,17 @@ DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be bu
     SEQUENCE_RESET,
 ) = range(31)
 KINDS = 31
-ON_SBE, ON_FAST, ON_BOTH = 1, 2, 3  # the protocols on which a record increments the instrument's RptSeq
 
 # An instrument.
-I_ID, I_TICK, I_REFERENCE, I_LOT, I_STATE, I_GROUP, I_RPT_SBE, I_RPT_FAST = 0, 1, 2, 3, 4, 5, 6, 7
-I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_LEG_1, I_LEG_2, I_TYPE = 8, 9, 10, 11, 12, 13, 14, 15
+I_ID, I_TICK, I_REFERENCE, I_LOT, I_STATE, I_GROUP, I_INDEX, I_TYPE = 0, 1, 2, 3, 4, 5, 6, 7
+I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_LEG_1, I_LEG_2, I_BOUND = 8, 9, 10, 11, 12, 13, 14, 15
 I_TRADE_ID, I_LAST, I_HIGH, I_LOW, I_QUANTITY, I_TURNOVER, I_TRADES, I_PREVIOUS_CLOSE = 16, 17, 18, 19, 20, 21, 22, 23
 I_BUST_ID, I_BUST_PRICE, I_BUST_SIZE, I_BUST_TS, I_BUST_BUYER, I_BUST_SELLER = 24, 25, 26, 27, 28, 29
 I_EVENT, I_OPENED, I_PHASE, I_VOLUME_TRADES, I_STATE_TS = 30, 31, 32, 33, 34  # 1174 as last sent; the group's phase
-I_STATISTICS = 36
+# The fair price: a random walk in 2^-16 ticks and its time, whose walk it follows and how much (2^-16), its volatility
+# (2^-16 ticks in a second). I_BOUND is how far from the reference orders go, in ticks.
+I_WALK, I_WALK_TS, I_DRIVER, I_BETA, I_VOLATILITY = 35, 36, 37, 38, 39
+I_STATISTICS = 40
 UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101  # states and phases (11.1)
 
 # Its statistics, as last published.
@@ -113,8 +113,10 @@ UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101
     S_HARD_LIMITS,
     S_REJECTION_BAND,
     S_QUANTITY_BAND,
-) = range(16)
-STATISTICS = 16
+    S_AUCTION_BAND,
+    S_STATIC_LIMITS,
+) = range(18)
+STATISTICS = 18
 V_KIND, V_SIDE, V_PRICE, V_SIZE, V_ID, V_FIRM, V_OTHER, V_CODE, V_AUX, V_TS, V_PRESENT = range(11)
 STATISTIC_WORDS = 11
 INSTRUMENT_WORDS = I_STATISTICS + STATISTICS * STATISTIC_WORDS
@@ -130,4 +132,7 @@ E_TS, E_BOOK_SIDE, E_KEY, E_ID = 0, 8, 16, 24
 EXPIRY_BYTES = 32
 NEAR_NS = 100_000_000  # earlier expiries are in the near heap
 
-C_OPENING, C_CROSSED, C_LAST, C_LEG = 1, 2, 4, 1 << 18  # conditions of trades, as events have them
+# Conditions of trades, as events have them: C_LAST is a trade at the price of the one before.
+C_OPENING, C_CROSSED, C_LAST, C_REGULAR, C_LEG = 1, 2, 4, 1 << 13, 1 << 18
+BAND_LIMIT_TYPE, BAND_MIDPOINT = 8, 16  # bits of CODE of a price band: 6939, 1306 and 37008 + 1 (0: absent)
+HAS_TRADED, HAS_OPENING_PRICE = 1, 2  # bits of I_OPENED

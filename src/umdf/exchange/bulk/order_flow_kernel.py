@@ -1,31 +1,27 @@
 """The order flow of the bulk market: when orders arrive, what they do, and when they expire.
 
-Arrivals come in bursts, orders expire at the end of their lifetime, and now and then the market is silent.
+Orders are priced around the fair price, which moves (`fair_price_kernel`). Arrivals come in bursts, orders expire at
+the end of their lifetime, and now and then the market is silent.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from umdf.exchange.bulk.auction_kernel import publish_theoretical
+from umdf.exchange.bulk.auction_kernel import end_auction_event
 from umdf.exchange.bulk.book_side_kernel import find_order, is_order_at, order_count, price_of, remove, side_address
+from umdf.exchange.bulk.fair_price_kernel import fair_ticks, signed_ticks, within_bounds
 from umdf.exchange.bulk.journal_kernel import append_heartbeats, emit
 from umdf.exchange.bulk.matching_kernel import (
     add_order,
-    bust_trade,
     draw_lifetime,
-    emit_cross,
-    is_bust_due,
     match_aggressor,
     next_implied_id,
     next_order_id,
     reduce_order,
-    side_code,
 )
 from umdf.exchange.bulk.memory_layout_kernel import (
     BASE_INTERARRIVAL,
-    C_CROSSED,
-    C_LAST,
     CAPACITY,
     DELETE,
     DEPTHS,
@@ -39,9 +35,7 @@ from umdf.exchange.bulk.memory_layout_kernel import (
     I_BUST_ID,
     I_CAPACITY,
     I_IMPLIED,
-    I_LAST,
     I_LOT,
-    I_REFERENCE,
     I_STATE,
     I_TICK,
     INSTRUMENT_BYTES,
@@ -77,11 +71,12 @@ from umdf.exchange.bulk.memory_layout_kernel import (
 )
 from umdf.exchange.bulk.order_expiry_kernel import next_expiry, pop_expiry, push_expiry
 from umdf.exchange.bulk.random_kernel import random_bits, sample_quantile
+from umdf.exchange.bulk.trade_kernel import bust_trade, emit_cross, is_bust_due, side_code
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i64
 
 # What an arrival does: upper bounds of a random number below 1024.
 REDUCE_BELOW, REPLACE_BELOW, AGGRESS_BELOW, CROSS_BELOW = 40, 105, 150, 152
-PUBLISH_BELOW, MARKET_ORDER_BELOW = 100, 140  # during an auction
+MARKET_ORDER_BELOW = 40  # during an auction
 FIRMS = 120
 MILLISECOND = 1_000_000
 NORMAL_NS, BURST_NS, SILENCE_NS = 2_000 * MILLISECOND, 120 * MILLISECOND, 1_200 * MILLISECOND
@@ -101,30 +96,27 @@ def draw_size(t, instrument, bits):
 
 
 @inlined
-def reference_key(instrument, side):
-    """The key just outside of the reference price."""
-    reference = load_i64(instrument, I_REFERENCE * 8)
-    return reference - 1 if side == 0 else -(reference + 1)
+def best_key(t, instrument, side):
+    """The key of the best order of a side that has one."""
+    count = order_count(instrument, side)
+    return load_i64(side_address(t, instrument, side), (count - 1) * ORDER_BYTES + O_KEY * 8)
 
 
 @outlined
-def passive_key(t, instrument, side, bits):
-    """A key near the best of its side, never crossing, and within bounds around the reference price."""
-    outside = reference_key(instrument, side)
-    count, opposite_count = order_count(instrument, side), order_count(instrument, 1 - side)
-    best = load_i64(side_address(t, instrument, side), (count - 1) * ORDER_BYTES + O_KEY * 8) if count > 0 else outside
+def passive_key(t, instrument, side, fair, bits):
+    """A key near the best of its side, outside of the fair price, never crossing."""
+    outside = signed_ticks(side, fair) - 1
+    best = best_key(t, instrument, side) if order_count(instrument, side) > 0 else outside
     chance = bits & 127
     if chance < 18:
-        key = best + 1
+        key = best + 1 + max((outside - best) // 2, 0)
     elif chance < 50:
         key = best
     else:
         key = best - sample_quantile(t, DEPTHS, bits >> 7)
-    bound = load_i64(instrument, I_REFERENCE * 8) // 8
-    key = min(max(key, outside - bound), outside + bound)
-    if opposite_count > 0:
-        opposite_key = load_i64(side_address(t, instrument, 1 - side), (opposite_count - 1) * ORDER_BYTES + O_KEY * 8)
-        key = min(key, -opposite_key - 1)
+    key = within_bounds(instrument, side, min(key, outside))
+    if order_count(instrument, 1 - side) > 0:
+        key = min(key, -best_key(t, instrument, 1 - side) - 1)
     return key
 
 
@@ -149,11 +141,11 @@ def evict_if_full(t, instrument, side, ts, bits):
 
 
 @outlined
-def add_passive_order(t, instrument, instrument_index, side, ts):
+def add_passive_order(t, instrument, instrument_index, side, fair, ts):
     """Add an order that rests in the book; some are disclosed orders, some are implied."""
     bits = random_bits(t)
     evict_if_full(t, instrument, side, ts, bits >> 40)
-    key = passive_key(t, instrument, side, bits)
+    key = passive_key(t, instrument, side, fair, bits)
     size, firm, reserve = draw_size(t, instrument, bits >> 20), draw_firm(bits >> 32), np.int64(0)
     chance = (bits >> 52) & 255
     if chance < 13 and load_i64(instrument, I_IMPLIED * 8) != 0:
@@ -162,20 +154,8 @@ def add_passive_order(t, instrument, instrument_index, side, ts):
         order_id = next_order_id(t, bits >> 60)
         if chance > 250:
             reserve = 4 * size
-    add_order(
-        t,
-        instrument,
-        instrument_index,
-        side,
-        key,
-        order_id,
-        size,
-        reserve,
-        firm,
-        ts,
-        LAST,
-        draw_lifetime(t, random_bits(t)),
-    )
+    lifetime = draw_lifetime(t, random_bits(t))
+    add_order(t, instrument, instrument_index, side, key, order_id, size, reserve, firm, ts, LAST, lifetime)
 
 
 @inlined
@@ -186,14 +166,52 @@ def pick_near_top(t, instrument, side, bits):
 
 
 @outlined
+def replace_order(t, instrument, instrument_index, side, order_index, fair, ts, bits):
+    """Replace an order by one with another price, and so without its priority; False if it is implied."""
+    order = side_address(t, instrument, side) + order_index * ORDER_BYTES
+    firm, size = load_i64(order, O_FIRM * 8), load_i64(order, O_SIZE * 8)
+    if firm == NULL:
+        return False
+    cancel_order(t, instrument, side, order_index, ts, 0)
+    key, order_id = passive_key(t, instrument, side, fair, bits), next_order_id(t, bits >> 20)
+    lifetime = draw_lifetime(t, random_bits(t))
+    add_order(t, instrument, instrument_index, side, key, order_id, size, 0, firm, ts, LAST, lifetime)
+    return True
+
+
+@outlined
+def aggress(t, instrument, instrument_index, side, key, ts, bits):
+    """Match an order of random size up to a key; the opposite side must have an order there."""
+    evict_if_full(t, instrument, side, ts, bits >> 5)
+    quantity = draw_size(t, instrument, bits) * (4 if bits >> 12 & 7 == 0 else 1)
+    firm = draw_firm(bits >> 15)
+    match_aggressor(t, instrument, instrument_index, side, within_bounds(instrument, side, key), quantity, firm, ts)
+
+
+@outlined
+def correct_mispriced_order(t, instrument, instrument_index, fair, ts, bits):
+    """Trade with the best order of a side, or move it, if the fair price has passed it; False if there is none."""
+    for side in range(2):
+        count = order_count(instrument, side)
+        if count > 0 and best_key(t, instrument, side) > signed_ticks(side, fair):
+            if bits & 1 and replace_order(t, instrument, instrument_index, side, count - 1, fair, ts, bits >> 1):
+                return True
+            aggress(t, instrument, instrument_index, 1 - side, signed_ticks(1 - side, fair), ts, bits >> 1)
+            return True
+    return False
+
+
+@outlined
 def act_in_continuous_trading(t, instrument, instrument_index, ts):
     """Process an arrival while the instrument trades."""
     bits = random_bits(t)
     if is_bust_due(instrument, ts):
         bust_trade(t, instrument, ts)
-    choice, side = bits & 1023, (bits >> 10) & 1
+    choice, side, fair = bits & 1023, (bits >> 10) & 1, fair_ticks(t, instrument, ts)
     count, opposite_count = order_count(instrument, side), order_count(instrument, 1 - side)
     lot = load_i64(instrument, I_LOT * 8)
+    if bits >> 58 & 7 == 0 and correct_mispriced_order(t, instrument, instrument_index, fair, ts, bits >> 11):
+        return
     if choice < REDUCE_BELOW and count > 0:
         order_index = pick_near_top(t, instrument, side, bits >> 11)
         size = load_i64(side_address(t, instrument, side), order_index * ORDER_BYTES + O_SIZE * 8)
@@ -203,43 +221,27 @@ def act_in_continuous_trading(t, instrument, instrument_index, ts):
             return
     elif choice < REPLACE_BELOW and count > 0:
         order_index = pick_near_top(t, instrument, side, bits >> 11)
-        order = side_address(t, instrument, side) + order_index * ORDER_BYTES
-        firm, size = load_i64(order, O_FIRM * 8), load_i64(order, O_SIZE * 8)
-        if firm != NULL:
-            cancel_order(t, instrument, side, order_index, ts, 0)
-            key = passive_key(t, instrument, side, bits >> 30)
-            order_id = next_order_id(t, bits >> 50)
-            add_order(
-                t,
-                instrument,
-                instrument_index,
-                side,
-                key,
-                order_id,
-                size,
-                0,
-                firm,
-                ts,
-                LAST,
-                draw_lifetime(t, random_bits(t)),
-            )
+        if replace_order(t, instrument, instrument_index, side, order_index, fair, ts, bits >> 30):
             return
     elif choice < AGGRESS_BELOW and opposite_count > 0:
-        opposite_key = load_i64(side_address(t, instrument, 1 - side), (opposite_count - 1) * ORDER_BYTES + O_KEY * 8)
-        evict_if_full(t, instrument, side, ts, bits >> 30)
         extra_ticks = sample_quantile(t, DEPTHS, bits >> 11) if bits >> 23 & 3 == 0 else np.int64(0)
-        quantity = draw_size(t, instrument, bits >> 25) * (4 if bits >> 37 & 7 == 0 else 1)
-        match_aggressor(
-            t, instrument, instrument_index, side, -opposite_key + extra_ticks, quantity, draw_firm(bits >> 40), ts
-        )
+        key = -best_key(t, instrument, 1 - side) + extra_ticks
+        aggress(t, instrument, instrument_index, side, key, ts, bits >> 25)
         return
     elif choice < CROSS_BELOW:
-        price = load_i64(instrument, I_LAST * 8)
-        if price == NULL:
-            price = load_i64(instrument, I_REFERENCE * 8) * load_i64(instrument, I_TICK * 8)
-        emit_cross(t, instrument, ts, price, 10 * lot, draw_firm(bits >> 40), C_CROSSED | C_LAST)
+        price = load_i64(instrument, I_TICK * 8) * within_spread(t, instrument, fair)
+        emit_cross(t, instrument, ts, price, 10 * lot, draw_firm(bits >> 40))
         return
-    add_passive_order(t, instrument, instrument_index, side, ts)
+    add_passive_order(t, instrument, instrument_index, side, fair, ts)
+
+
+@inlined
+def within_spread(t, instrument, ticks):
+    if order_count(instrument, 0) > 0:
+        ticks = max(ticks, best_key(t, instrument, 0))
+    if order_count(instrument, 1) > 0:
+        ticks = min(ticks, -best_key(t, instrument, 1))
+    return ticks
 
 
 @outlined
@@ -247,19 +249,15 @@ def act_in_auction(t, instrument, instrument_index, ts):
     """Process an arrival during an auction: prices may cross, and market orders have none (9.1)."""
     bits = random_bits(t)
     choice, side = bits & 1023, (bits >> 10) & 1
-    if choice < PUBLISH_BELOW:
-        publish_theoretical(t, instrument, ts)
-        return
-    evict_if_full(t, instrument, side, ts, bits >> 40)
-    bound = load_i64(instrument, I_REFERENCE * 8) // 8
-    key = reference_key(instrument, side) + 5 - min(sample_quantile(t, DEPTHS, bits >> 11), bound)
-    if choice < MARKET_ORDER_BELOW:
-        key = np.int64(MARKET_ORDER_KEY)
+    count = order_count(instrument, side)
+    if count == load_i64(instrument, I_CAPACITY * 8):
+        cancel_order(t, instrument, side, (bits >> 40) % count, ts, 0)
+    key = signed_ticks(side, fair_ticks(t, instrument, ts)) + 4 - sample_quantile(t, DEPTHS, bits >> 11)
+    key = np.int64(MARKET_ORDER_KEY) if choice < MARKET_ORDER_BELOW else within_bounds(instrument, side, key)
     size, firm = draw_size(t, instrument, bits >> 23), draw_firm(bits >> 35)
     lifetime = draw_lifetime(t, (bits >> 40) | (QUANTILES >> 1))  # long lifetimes only
-    add_order(
-        t, instrument, instrument_index, side, key, next_order_id(t, bits >> 60), size, 0, firm, ts, LAST, lifetime
-    )
+    add_order(t, instrument, instrument_index, side, key, next_order_id(t, bits >> 60), size, 0, firm, ts, 0, lifetime)
+    end_auction_event(t, instrument, ts)
 
 
 @outlined
@@ -288,7 +286,9 @@ def expire_order(t, heap, count_offset, ts):
         orders, count = side_address(t, instrument, side), order_count(instrument, side)
         index = find_order(orders, count, key, order_id)
         if is_order_at(orders, count, index, key, order_id):
-            cancel_order(t, instrument, side, index, ts, LAST)
+            cancel_order(t, instrument, side, index, ts, LAST if state == OPEN else 0)
+            if state != OPEN:
+                end_auction_event(t, instrument, ts)
 
 
 @outlined

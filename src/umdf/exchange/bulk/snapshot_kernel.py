@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from umdf.exchange.bulk.book_side_kernel import order_count, price_of, side_address
 from umdf.exchange.bulk.journal_kernel import append_record, emit, statistic_address
-from umdf.exchange.bulk.matching_kernel import implied_flag, side_code
 from umdf.exchange.bulk.memory_layout_kernel import (
     ADD,
     CAPACITY,
     FIRST,
     I_EVENT,
-    I_ID,
+    I_INDEX,
     I_PHASE,
-    I_RPT_FAST,
-    I_RPT_SBE,
     I_STATE,
     I_STATE_TS,
     INSTRUMENT_BYTES,
@@ -33,8 +30,6 @@ from umdf.exchange.bulk.memory_layout_kernel import (
     ORDER_BYTES,
     RECOVERY,
     ROWS,
-    RPT_FAST,
-    RPT_SBE,
     S_VOLUME,
     SNAPSHOT,
     SNAPSHOT_HEADER,
@@ -55,6 +50,7 @@ from umdf.exchange.bulk.memory_layout_kernel import (
     V_SIZE,
     V_TS,
 )
+from umdf.exchange.bulk.trade_kernel import implied_flag, side_code
 from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
 
 
@@ -65,18 +61,16 @@ def append_header(t, instrument):
         if statistic != S_VOLUME and load_i64(statistic_address(instrument, statistic), V_PRESENT * 8) != 0:
             statistics += 1
     bids, asks = order_count(instrument, 0), order_count(instrument, 1)
-    record = append_record(
-        t, SNAPSHOT_HEADER, load_i64(instrument, I_ID * 8), load_i64(t, LAST_TS * 8), SNAPSHOT, NO_SIDE, NULL, bids,
-        NULL, NULL, asks, statistics, NULL, NULL, NULL,
+    emit(
+        t, instrument, SNAPSHOT_HEADER, load_i64(t, LAST_TS * 8), SNAPSHOT, NO_SIDE, NULL, bids, NULL, NULL, asks,
+        statistics, NULL, NULL, NULL,
     )  # fmt: skip
-    store_i64(record, RPT_SBE * 8, load_i64(instrument, I_RPT_SBE * 8))
-    store_i64(record, RPT_FAST * 8, load_i64(instrument, I_RPT_FAST * 8))
 
 
 @outlined
 def append_snapshot(t, instrument):
     append_header(t, instrument)
-    security_id, now = load_i64(instrument, I_ID * 8), load_i64(t, LAST_TS * 8)
+    index, now = load_i64(instrument, I_INDEX * 8), load_i64(t, LAST_TS * 8)
     for side in range(2):
         orders, count = side_address(t, instrument, side), order_count(instrument, side)
         for i in range(count):
@@ -85,14 +79,14 @@ def append_snapshot(t, instrument):
             price = price_of(instrument, side, load_i64(order, O_KEY * 8))
             size, firm, flags = load_i64(order, O_SIZE * 8), load_i64(order, O_FIRM * 8), implied_flag(order_id)
             append_record(
-                t, SNAPSHOT_ORDER, security_id, now, SNAPSHOT | flags, side_code(side), price, size, order_id, firm,
+                t, SNAPSHOT_ORDER, index, now, SNAPSHOT | flags, side_code(side), price, size, order_id, firm,
                 NULL, i + 1, insert_ts, NULL, NULL,
             )  # fmt: skip
     for statistic in range(STATISTICS):
         value = statistic_address(instrument, statistic)
         if load_i64(value, V_PRESENT * 8) != 0:
             append_record(
-                t, load_i64(value, V_KIND * 8), security_id, load_i64(value, V_TS * 8), SNAPSHOT,
+                t, load_i64(value, V_KIND * 8), index, load_i64(value, V_TS * 8), SNAPSHOT,
                 load_i64(value, V_SIDE * 8), load_i64(value, V_PRICE * 8), load_i64(value, V_SIZE * 8),
                 load_i64(value, V_ID * 8), load_i64(value, V_FIRM * 8), load_i64(value, V_OTHER * 8), NULL, NULL,
                 load_i64(value, V_CODE * 8), load_i64(value, V_AUX * 8),
@@ -103,9 +97,7 @@ def append_snapshot(t, instrument):
         load_i64(instrument, I_EVENT * 8),
     )
     state_ts = load_i64(instrument, I_STATE_TS * 8)
-    append_record(
-        t, STATE, security_id, state_ts, SNAPSHOT, NO_SIDE, NULL, NULL, NULL, NULL, phase, NULL, NULL, event, state
-    )
+    append_record(t, STATE, index, state_ts, SNAPSHOT, NO_SIDE, NULL, NULL, NULL, NULL, phase, NULL, NULL, event, state)
     store_i64(t, LAST_TS * 8, now)
 
 

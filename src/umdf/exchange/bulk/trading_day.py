@@ -1,6 +1,6 @@
 """The day of a bulk capture: phases, scheduled events during trading, and the looping streams.
 
-    instruments ─► pre-open (21) ─► open (17): uncrossing ─► trading, with SCHEDULED_EVENTS ─►
+    instruments ─► pre-open (21): uncrossing ─► open (17): trading, with SCHEDULED_EVENTS ─►
     closing call (101, stocks) ─► close (4): closing prices ─► session change (1174=4) ─► settlement prices
 
 SCHEDULED_EVENTS lists what happens once, and when; the rest is the order flow of the kernels.
@@ -14,21 +14,19 @@ from typing import Any
 import numpy as np
 
 from umdf.exchange.bulk import memory_layout_kernel as k
-from umdf.exchange.bulk.listing import FUTURE, OPTION, STOCK
+from umdf.exchange.bulk.catalogue import STOCK
+from umdf.exchange.bulk.daily_statistics import FINAL, PREVIEW, DailyStatistics
 from umdf.exchange.bulk.looping_streams import LoopingStreams
-from umdf.exchange.bulk.market import BATCH_ROWS, Indices, Market
-from umdf.exchange.bulk.matching_kernel import BUST_REQUESTED
+from umdf.exchange.bulk.market import BATCH_ROWS, Market
 from umdf.exchange.bulk.publish.publisher import INCREMENTAL, JournalBatch
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
+from umdf.exchange.bulk.trade_kernel import BUST_REQUESTED
 
 SESSION_START_S = 12 * 3600 + 45 * 60  # UTC: 09:45 in São Paulo
 PRE_OPEN, CLOSING_CALL = 0.04, 0.02  # of the messages
 LIVE_BATCH_NS, NO_DEADLINE_NS = 100_000_000, 1 << 62
+LOOP_PART_NS = 200_000_000  # of the market between two parts of a snapshot loop, which is never silent for long
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
-EXCHANGE_LAST = 1 << 16  # 277=U
-PREVIOUS_DAY, TODAY, FINAL, PREVIEW = 4, 1, 1 << 8, 2 << 8  # 286 and 731
-HARD_LIMITS, REJECTION_BAND = 1, 3  # 6939
-VOLUME_EVERY_NS, INTEREST_EVERY_NS = 30 * SECOND_NS, 60 * SECOND_NS  # 12.1, 12.2
 CLEARED_BY_SESSION_CHANGE = (
     k.S_OPENING,
     k.S_THEORETICAL,
@@ -53,11 +51,12 @@ SCHEDULED_EVENTS: tuple[tuple[float, str, int], ...] = (
     (0.45, "delete_side", 5),
     (0.55, "reset_channel", 0),
     (0.60, "preview_settlement", 0),
-    (0.70, "delete", 8),
+    (0.70, "delete", 0),
     (0.80, "resend_definitions", 0),
     (0.85, "reserve", 3),
     (0.90, "rejoin", 3),
 )
+DELETED_RANK = 4  # or the next that can be deleted: not one that is needed later
 
 
 class TradingDay:
@@ -67,7 +66,8 @@ class TradingDay:
         self._phases = np.zeros(len(self.listing.groups), np.int64)
         self._loops = LoopingStreams(market, self._phases, publish)
         self._snapshot_interval = max(settings.messages // settings.snapshot_loops, 20 * settings.instruments)
-        self._next_snapshot_loop = self._next_volume = self._next_interest = 0
+        self._next_snapshot_loop = 0
+        self._statistics = DailyStatistics(market, self.flush)
 
     def run(self) -> None:
         market, settings = self.market, self.settings
@@ -77,7 +77,7 @@ class TradingDay:
         self._resend_definitions(0)
         self._silence(2.5)
         self._change_phase(range(len(self._phases)), k.RESERVED)
-        self._publish_limits(all_indices)
+        self._statistics.publish_limits(all_indices)
         self._send_snapshot_loop()  # before the open, with what is known then
         self._trade_share(PRE_OPEN)
         self._silence(3.2)
@@ -98,11 +98,8 @@ class TradingDay:
 
     def _silence(self, seconds: float) -> None:
         """Heartbeats only; at live pace each is published when it is due."""
-        steps = int(seconds) + 1 if self.settings.real_time else 1
-        for _ in range(steps):
-            self.market.silence(seconds / steps)
-            if steps > 1:
-                self.flush()
+        self._finish_snapshot_loop()
+        self.market.silence(seconds, self.flush if self.settings.real_time else None)
 
     def _resend_definitions(self, _: int) -> None:
         self.flush()
@@ -144,80 +141,32 @@ class TradingDay:
 
     # The day
 
-    def _publish_limits(self, indices: Indices) -> None:
-        market, listing = self.market, self.listing
-        price = market.instruments[:, k.I_PREVIOUS_CLOSE]
-
-        def of(*types: int) -> Indices:
-            return indices[np.isin(listing.type[indices], types)]
-
-        def band(share: int, at: Indices) -> Indices:
-            ticks = listing.reference_ticks[at] * (100 + share) // 100
-            return ticks * listing.tick[at]
-
-        all_indices, stocks, settled = indices, of(STOCK), of(FUTURE, OPTION)
-        hard = {"code": HARD_LIMITS, "price": band(-50, all_indices), "aux": band(50, all_indices)}
-        rejection = {"code": REJECTION_BAND, "price": band(-20, stocks), "aux": band(20, stocks)}
-        for statistic, kind, part_indices, columns in (
-            (k.S_PREVIOUS_CLOSING, k.CLOSING, all_indices, {"price": price[all_indices], "code": PREVIOUS_DAY}),
-            (k.S_PREVIOUS_SETTLEMENT, k.SETTLEMENT, settled, {"price": price[settled], "code": PREVIOUS_DAY | FINAL}),
-            (k.S_OPEN_INTEREST, k.OPEN_INTEREST, settled, {"size": 1_000 + settled % 9_000}),
-            (k.S_HARD_LIMITS, k.PRICE_BAND, all_indices, hard),
-            (k.S_REJECTION_BAND, k.PRICE_BAND, stocks, rejection),
-            (k.S_QUANTITY_BAND, k.QUANTITY_BAND, stocks, {"size": 100_000 + stocks, "other": 5_000_000}),
-        ):
-            self._publish_in_batches(statistic, kind, part_indices, columns)
-
-    def _publish_in_batches(self, statistic: int, kind: int, indices: Indices, columns: dict[str, Any]) -> None:
-        """Publish a statistic of any number of instruments."""
-        for first in range(0, len(indices), BATCH_ROWS // 2):
-            part = slice(first, first + BATCH_ROWS // 2)
-            self.flush()
-            part_indices = {name: values[part] if np.ndim(values) else values for name, values in columns.items()}
-            self.market.publish_statistic(statistic, kind, indices[part], **part_indices)
-
     def _trade_share(self, share: float) -> None:
         """Generate a share of the messages, batch by batch."""
         self._trade_until(self.messages + self.market.rows + int(self.settings.messages * share))
 
     def _trade_until(self, messages: int) -> None:
         market, batch = self.market, max(256, min(BATCH_ROWS, self.settings.messages // 100))
-        until = market.now
+        deadline = market.now
         while (left := messages - self.messages - market.rows) > 0:
-            until = max(until, market.now) + LIVE_BATCH_NS if self.settings.real_time else NO_DEADLINE_NS
-            market.run_order_flow(min(batch - market.rows, left), until)
+            step = LIVE_BATCH_NS if self.settings.real_time else LOOP_PART_NS if self._loops.is_active else 0
+            deadline = max(deadline, market.now) + step
+            market.run_order_flow(min(batch - market.rows, left), deadline if step else NO_DEADLINE_NS)
             if self.settings.real_time:
-                market.heartbeat_until(until)
-            self._publish_periodic_statistics()
+                market.heartbeat_until(deadline)
+            self._statistics.publish_periodic()
             self.flush()
             if self._loops.is_active or self.messages >= self._next_snapshot_loop:
                 if not self._loops.is_active:
                     self._next_snapshot_loop = self.messages + self._snapshot_interval
                 self._send_snapshots()
 
-    def _publish_periodic_statistics(self) -> None:
-        """Publish what changed: trade volume every 30 s, open interest every minute."""
-        market, table = self.market, self.market.instruments
-        traded = (table[:, k.I_TRADES] != table[:, k.I_VOLUME_TRADES]) & (table[:, k.I_STATE] != k.UNKNOWN)
-        if market.now >= self._next_volume:
-            self._next_volume = market.now + VOLUME_EVERY_NS
-            indices = np.flatnonzero(traded)
-            volumes = {"size": table[indices, k.I_QUANTITY], "other": table[indices, k.I_TRADES]}
-            self._publish_in_batches(k.S_VOLUME, k.VOLUME, indices, {**volumes, "aux": table[indices, k.I_TURNOVER]})
-            table[indices, k.I_VOLUME_TRADES] = table[indices, k.I_TRADES]
-        if market.now >= self._next_interest:
-            self._next_interest = market.now + INTEREST_EVERY_NS
-            is_open = traded & (market.statistic_values(k.S_OPEN_INTEREST)[:, k.V_PRESENT] != 0)
-            indices = np.flatnonzero(is_open)
-            size = market.statistic_values(k.S_OPEN_INTEREST)[indices, k.V_SIZE] + table[indices, k.I_TRADES] % 7
-            self._publish_in_batches(k.S_OPEN_INTEREST, k.OPEN_INTEREST, indices, {"size": size})
-
     def _open(self) -> None:
         for group in range(len(self._phases)):
+            self.market.uncross(group, k.RESERVED, self.flush)
             self._change_phase([group], k.OPEN)
-            self.market.uncross(group, k.OPEN, k.C_OPENING, self.flush)
         self.market.append(k.NEWS, None, id=0)
-        self._next_volume, self._next_interest = self.market.now + VOLUME_EVERY_NS, self.market.now + INTEREST_EVERY_NS
+        self._statistics.start()
 
     def _trading(self) -> None:
         first_message = self.messages + self.market.rows
@@ -241,14 +190,9 @@ class TradingDay:
 
     def _rejoin(self, index: int) -> None:
         """Return to the phase of the group; an auction ends with its trades."""
-        market, old_state = self.market, int(self.market.instruments[index, k.I_STATE])
-        if old_state == k.RESERVED:
-            market.delete_theoretical(-1, k.RESERVED, self.flush)
+        if self.market.instruments[index, k.I_STATE] == k.RESERVED:
+            self.market.uncross(-1, k.RESERVED, self.flush)
         self._change_state(index, int(self._phases[self.listing.group[index]]), REJOINS)
-        if old_state == k.RESERVED:
-            market.instruments[index, k.I_STATE] = k.RESERVED  # so that only this one is selected
-            market.uncross(-1, k.RESERVED, 0, self.flush)
-            market.instruments[index, k.I_STATE] = self._phases[self.listing.group[index]]
 
     def _bust(self, index: int) -> None:
         """Request that one of the next trades is busted."""
@@ -271,8 +215,11 @@ class TradingDay:
         self.listing.lot[index] *= 2
         self._send_definition(index, "M")
 
-    def _delete(self, index: int) -> None:
-        """Delete an instrument, and its book with it (7.3)."""
+    def _delete(self, _: int) -> None:
+        """Delete an instrument, and its book with it (7.3): no leg or underlying of another one."""
+        listing = self.listing
+        related = {*listing.legs.flatten().tolist(), *listing.underlying.tolist()}
+        index = next(index for index in listing.by_activity()[DELETED_RANK:] if index not in related)
         self._send_definition(index, "D")
         row = self.market.instruments[index]
         row[k.I_STATE] = row[k.I_BIDS] = row[k.I_ASKS] = k.UNKNOWN
@@ -284,10 +231,9 @@ class TradingDay:
         self.market.instruments[index, k.I_BIDS] = 0
 
     def _reset_book(self, index: int) -> None:
-        """Send Empty Book, then the book again (4.2.9); RptSeq restarts."""
+        """Send Empty Book, then the book again (4.2.9)."""
         self.market.append(k.EMPTY_BOOK, index, flags=k.RECOVERY)
         row = self.market.instruments[index]
-        row[k.I_RPT_SBE] = row[k.I_RPT_FAST] = 0
         if row[k.I_BIDS] + row[k.I_ASKS]:
             self.market.resend_book(index)
 
@@ -297,73 +243,39 @@ class TradingDay:
             return
         market, table = self.market, self.market.instruments
         market.append(k.CHANNEL_RESET, None, flags=k.RECOVERY | k.LAST)
-        table[:, k.I_RPT_SBE] = table[:, k.I_RPT_FAST] = 0
         listed = np.flatnonzero(table[:, k.I_STATE] != k.UNKNOWN)
         for index in listed[table[listed, k.I_BIDS] + table[listed, k.I_ASKS] > 0].tolist():
             self._reset_book(index)
             if market.rows > BATCH_ROWS // 2:
                 self.flush()
-        for statistic in range(k.STATISTICS):
-            self._republish_statistic(statistic, listed)
+        self._statistics.publish_again(listed)
         self._republish_phases()
-        for index in listed.tolist():
-            self._change_state(index, int(table[index, k.I_STATE]), int(table[index, k.I_EVENT]))
+        for index in listed.tolist():  # 1174 is always sent (Binary 9.2.3)
+            event = SEPARATES if table[index, k.I_EVENT] == SEPARATES else REJOINS
+            self._change_state(index, int(table[index, k.I_STATE]), event)
             if market.rows > BATCH_ROWS // 2:
                 self.flush()
-
-    def _republish_statistic(self, statistic: int, listed: Indices) -> None:
-        values = self.market.statistic_values(statistic)
-        indices = listed[values[listed, k.V_PRESENT] != 0]
-        for kind in np.unique(values[indices, k.V_KIND]).tolist():
-            for first in range(0, len(indices), BATCH_ROWS // 2):
-                part_indices = indices[first : first + BATCH_ROWS // 2]
-                self.flush()
-                rows = values[part_indices]
-                code = rows[:, k.V_CODE] | EXCHANGE_LAST if kind == k.LAST_PRICE else rows[:, k.V_CODE]
-                self.market.append_each(
-                    kind,
-                    part_indices,
-                    side=rows[:, k.V_SIDE],
-                    price=rows[:, k.V_PRICE],
-                    size=rows[:, k.V_SIZE],
-                    id=rows[:, k.V_ID],
-                    firm=rows[:, k.V_FIRM],
-                    other=rows[:, k.V_OTHER],
-                    code=code,
-                    aux=rows[:, k.V_AUX],
-                )
 
     def _republish_phases(self) -> None:
         for group, phase in enumerate(self._phases.tolist()):
             self._change_phase([group], phase)
 
     def _preview_settlement(self, _: int) -> None:
-        self._settle(PREVIEW)
-
-    def _settle(self, price_type: int) -> None:
-        table, types = self.market.instruments, np.isin(self.listing.type, (FUTURE, OPTION))
-        indices = np.flatnonzero(types & (table[:, k.I_STATE] != k.UNKNOWN))
-        last = self.market.statistic_values(k.S_CLOSING)[indices]
-        price = np.where(last[:, k.V_PRESENT] != 0, last[:, k.V_PRICE], table[indices, k.I_PREVIOUS_CLOSE])
-        self._publish_in_batches(k.S_SETTLEMENT, k.SETTLEMENT, indices, {"price": price, "code": TODAY | price_type})
+        self._statistics.settle(PREVIEW)
 
     def _close(self) -> None:
         """Final closing call of the stocks, close of all, closing prices."""
-        market, table, stocks = self.market, self.market.instruments, self._groups_of(STOCK)
+        market, stocks = self.market, self._groups_of(STOCK)
         others = [group for group in range(len(self._phases)) if group not in stocks]
         self.flush()
         market.append(k.NEWS, None, id=1)
         self._change_phase(stocks, k.FINAL_CLOSING_CALL)
         self._change_phase(others, k.CLOSE)
         self._trade_share(CLOSING_CALL)
-        market.delete_theoretical(-1, k.FINAL_CLOSING_CALL, self.flush)
-        market.uncross(-1, k.FINAL_CLOSING_CALL, 0, self.flush)
+        market.uncross(-1, k.FINAL_CLOSING_CALL, self.flush)
         market.bust_pending(self.flush)
         self._change_phase(stocks, k.CLOSE)
-        indices = np.flatnonzero((table[:, k.I_LAST] != k.NULL) & (table[:, k.I_STATE] != k.UNKNOWN))
-        self._publish_in_batches(k.S_CLOSING, k.CLOSING, indices, {"price": table[indices, k.I_LAST], "code": 0})
-        self._next_volume = 0
-        self._publish_periodic_statistics()
+        self._statistics.publish_closing()
         self.flush()
         self._finish_snapshot_loop()
 
@@ -375,7 +287,7 @@ class TradingDay:
             market.statistic_values(statistic)[:, k.V_PRESENT] = 0
         market.clear_session(np.arange(len(self.listing)))
         self._silence(1.5)
-        self._settle(FINAL)
+        self._statistics.settle(FINAL)
         self._silence(2.2)
         self._send_snapshot_loop()
         self._resend_definitions(0)

@@ -9,8 +9,8 @@ Prices are int64 in units of 1e-9, NULL for a market order; times are nanosecond
     statistics     instrument_id, stat_type, open_close_settl_flag, settl_price_type, price, size, trade_count,
                    financial_volume (1e-4), net_change, ts_event: what is published when the day ends. A trade volume
                    is sent by FIX/FAST only; quantity, count and change of a VWAP are sent by Binary only
-    price_bands    instrument_id, entry_type, price_band_type, low_limit_price, high_limit_price, avg_daily_traded_qty,
-                   max_trade_vol
+    price_bands    instrument_id, entry_type, price_band_type, price_limit_type, midpoint_type, low_limit_price,
+                   high_limit_price, avg_daily_traded_qty, max_trade_vol
     states         instrument_id, state (326, that of its group where it follows it), phase (625), event (1174, absent
                    where none was sent)
     groups         security_group, phase
@@ -106,7 +106,7 @@ class Truth:
         self._trade_table = ParquetTable(directory / "trades.parquet", TRADES_SCHEMA)
         self.trade_count = 0
 
-    def add_trades(self, records: Records) -> None:
+    def add_trades(self, records: Records, instrument_ids: NDArray[np.int64]) -> None:
         """Add the trades among records of the incremental stream."""
         trades = records[records[:, k.KIND] == k.TRADE]
         if not len(trades):
@@ -115,6 +115,7 @@ class Truth:
         columns: dict[str, Any] = {name: trades[:, column] for name, column in TRADES.items()}
         columns |= {
             "channel_id": np.full(len(trades), self.channel, np.int16),
+            "instrument_id": instrument_ids[trades[:, k.INSTRUMENT]],
             "side": _side_names(trades[:, k.SIDE]),
             "conditions": trades[:, k.CODE].astype(np.int32),
             "busted": trades[:, k.FLAGS] & k.BUSTED != 0,
@@ -256,11 +257,14 @@ def _statistics(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> dict[str, An
 
 
 def _price_bands(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> dict[str, Any]:
-    price = rows[:, k.V_KIND] == k.PRICE_BAND
+    price, code = rows[:, k.V_KIND] == k.PRICE_BAND, rows[:, k.V_CODE]
+    midpoint = code >> k.BAND_MIDPOINT & 0xFF
     return {
         "instrument_id": ids,
         "entry_type": np.where(price, "g", "h"),
-        "price_band_type": _nullable(rows[:, k.V_CODE]),
+        "price_band_type": _nullable(np.where(price, code & 0xFF, k.NULL)),
+        "price_limit_type": _nullable(np.where(price, code >> k.BAND_LIMIT_TYPE & 0xFF, k.NULL)),
+        "midpoint_type": _nullable(np.where(price & (midpoint > 0), midpoint - 1, k.NULL)),
         "low_limit_price": _nullable(rows[:, k.V_PRICE]),
         "high_limit_price": _nullable(rows[:, k.V_AUX]),
         "avg_daily_traded_qty": _nullable(rows[:, k.V_SIZE]),

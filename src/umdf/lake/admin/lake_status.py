@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from umdf.errors import UmdfError
-from umdf.lake.commit import delta, log, vacuum
+from umdf.lake.commit import delta, ledger, log, vacuum
 from umdf.lake.commit.file_digests import FileDigests, current_digest
 from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
 from umdf.lake.commit.lease import LeaseRecord, is_dead, latest_lease
@@ -18,6 +18,7 @@ from umdf.lake.commit.repair import pending_commit_damage, repair_hint
 from umdf.lake.dialects import create_schema, create_table, notes
 from umdf.lake.layout import LakePaths, open_lake_paths
 from umdf.lake.parquet.data_files import FileAdd, is_sorted
+from umdf.lake.recording.capture_clock import is_clock_off, largest_offset
 from umdf.lake.schemas import table, tables
 
 
@@ -43,6 +44,16 @@ class TableStatus:
 
 
 @dataclass(frozen=True)
+class ClockOffset:
+    """A channel-day with a recording whose clock is off."""
+
+    trading_date: str
+    channel_id: int
+    line: str
+    offset_ns: int
+
+
+@dataclass(frozen=True)
 class LakeStatus:
     lake_id: str
     producer: str
@@ -54,6 +65,7 @@ class LakeStatus:
     orphans: vacuum.FileTotals
     removed: vacuum.FileTotals  # to be deleted by a vacuum
     unknown: tuple[str, ...]  # files in table directories with foreign names
+    clocks: tuple[ClockOffset, ...]  # recordings whose clock is off
 
 
 def status(root: str | os.PathLike[str]) -> LakeStatus:
@@ -75,7 +87,21 @@ def status(root: str | os.PathLike[str]) -> LakeStatus:
             [stray for stray in found if stray.committed and stray.stamp and stray.stamp.commit <= snapshot.number]
         ),
         tuple(str(stray.path) for stray in found if stray.stamp is None),
+        _clock_offsets(snapshot),
     )
+
+
+def _clock_offsets(snapshot: LakeSnapshot) -> tuple[ClockOffset, ...]:
+    found: dict[tuple[str, int, str], list[int | None]] = {}
+    try:
+        entries = ledger.entries(snapshot)
+    except UmdfError:  # the ledger is damaged, as the status of its table says
+        return ()
+    for entry in entries:
+        if entry.trading_date is not None and is_clock_off(entry.clock_offset_ns):
+            key = entry.trading_date.isoformat(), entry.channel_id or 0, entry.line or ""
+            found.setdefault(key, []).append(entry.clock_offset_ns)
+    return tuple(ClockOffset(*key, largest_offset(offsets) or 0) for key, offsets in sorted(found.items()))
 
 
 def _pending_damage(paths: LakePaths) -> tuple[FileDamage, ...]:

@@ -29,7 +29,7 @@ from umdf.lake.commit.log import Change, Intent
 from umdf.lake.commit.repair import pending_commit_damage
 from umdf.lake.commit.writer import FaultPoint, Writer, no_fault
 from umdf.lake.layout import LAYOUT, LakePaths, open_any_layout, set_layout
-from umdf.lake.older_layouts import RENAMES, renamed_rows, table_of_layout
+from umdf.lake.older_layouts import renamed_rows, renames_since, table_of_layout
 from umdf.lake.parquet.data_files import FileAdd, FileStamp
 from umdf.lake.parquet.file_reader import open_file
 from umdf.lake.parquet.file_writer import FileWriter
@@ -88,9 +88,9 @@ def upgrade(
 
 class _Upgrade:
     def __init__(self, paths: LakePaths, lease: Lease, clock: Clock, fault: FaultPoint, run_tasks: TaskRunner) -> None:
-        self.old, self.new = paths, replace(paths, layout=paths.layout + 1)
+        self.old, self.new = paths, replace(paths, layout=LAYOUT)
         self.lease, self.clock, self.fault, self.run_tasks = lease, clock, fault, run_tasks
-        self.renames = RENAMES[paths.layout]
+        self.renames = renames_since(paths.layout)
 
     def run(self) -> UpgradeResult:
         begun = self._finish_pending()
@@ -183,6 +183,8 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     with new_file, open_file(task["path"], read_dictionary=texts) as file:
         for group in range(file.num_row_groups):
             rows = with_missing_columns(file.read_row_group(group), old_schema)
-            new_file.write(renamed_rows(rows, RENAMES[layout][name]))
+            for renames in renames_since(layout)[name]:
+                rows = renamed_rows(rows, renames)
+            new_file.write(rows)
     assert new_file.added is not None  # a commit lists no file without rows
     return {"file": new_file.added.to_json()}

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from umdf.lake.books.instrument_rows import RowsByBook, event_times
 from umdf.lake.books.levels import NO_LAST_PRICE
-from umdf.lake.books.trust_kernel import UNKNOWN_START
 from umdf.market.calendar import DAY_NS, transitions
-from umdf.market.families import NULL
+from umdf.market.families import JOINED, MAYBE_BAD_BOOK, NULL
+from umdf.sync.book_trust_kernel import UNKNOWN_START
 
 Numbers = NDArray[np.int64]
 OTHER_VENUES = [ord(venue) for venue in "XOT"]
@@ -185,6 +185,11 @@ def overlaps_loss(
         some = slice(first, last)
         bad[some] |= (ends[some] > since) & (begins[some] <= until) if since != UNKNOWN_START else begins[some] <= until
     return bad
+
+
+def trust_flags(bad: NDArray[np.bool_], is_joined: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Of rows for which data was lost, and of those that begin before the recording."""
+    return np.where(bad, MAYBE_BAD_BOOK, np.where(is_joined, MAYBE_BAD_BOOK | JOINED, 0)).astype(np.int32)
 
 
 def trade_records(trades: RowsByBook) -> NDArray[np.void]:

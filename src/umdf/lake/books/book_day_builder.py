@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
 from umdf.lake.books import bars
-from umdf.lake.books import trust_kernel as trust
+from umdf.lake.books.day_losses import loss_windows_by_instrument, untrusted_books
 from umdf.lake.books.day_statistics import PublishedStatistics, day_statistics
 from umdf.lake.books.gap_recovery import Timeline
 from umdf.lake.books.instrument_rows import HINT, Epochs, InstrumentSet, RowsByBook, event_times
@@ -42,6 +42,7 @@ from umdf.lake.parquet.data_files import sort_rows
 from umdf.lake.schemas import table
 from umdf.lake.tasks.id_lookup import distinct_values
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
+from umdf.sync import book_trust_kernel as trust
 
 MINUTE_NS = 60 * bars.SECOND_NS
 LAST_KEY = (1 << 64) - 1  # the largest key of an epoch
@@ -76,7 +77,8 @@ class BookDayBuilder:
         self.has_row = np.zeros(2 * count, np.bool_)
         self.last_epoch = np.zeros(2 * count, np.int32)
         self.events, self.unverified_events, self.loss_counts = np.zeros((3, 2 * count), np.int64)
-        self.intervals = IntervalTables(instruments.ids, instruments.symbols, table_names, trading_date)
+        joined_ns = max(timeline.joined.values(), default=NULL)
+        self.intervals = IntervalTables(instruments.ids, instruments.symbols, table_names, trading_date, joined_ns)
         self.loss_windows: list[Numbers] = []
         self.published = PublishedStatistics(count)
         self.book_events: list[BookState] = []
@@ -154,9 +156,7 @@ class BookDayBuilder:
         times = event_times(mbo.rows, mbo.units) if len(mbo) else np.empty(0, np.int64)
         mbo_rows_before, trade_bad = self._book_trust_at(mbo, result, trades)
         _, statistic_bad = self._book_trust_at(mbo, result, statistics)
-        self.loss_windows.append(result.loss_windows)
-        self.intervals.check_losses(result.loss_windows[:, L_BOOK] >> 1, result.loss_windows[:, L_SINCE])
-        np.add.at(self.loss_counts, result.loss_windows[:, L_BOOK], 1)
+        self._add_losses([*self.replay.ended_losses, result.loss_windows])
         staged = np.flatnonzero(~mbo.is_synthetic) if mbo.is_synthetic is not None else None
         books = mbo.book if staged is None else mbo.book[staged]
         bad = result.bad if staged is None else result.bad[staged]
@@ -182,6 +182,13 @@ class BookDayBuilder:
         return self._tables(
             mbo, staged, result, trades, mbo_rows_before, trade_bad, statistics, statistic_bad, snapshots
         )
+
+    def _add_losses(self, losses: list[Numbers]) -> None:
+        self.replay.ended_losses = []
+        for loss_windows in losses:
+            self.loss_windows.append(loss_windows)
+            self.intervals.check_losses(loss_windows[:, L_BOOK] >> 1, loss_windows[:, L_SINCE])
+            np.add.at(self.loss_counts, loss_windows[:, L_BOOK], 1)
 
     def _tables(
         self,
@@ -267,7 +274,7 @@ class BookDayBuilder:
 
     def _record_resets(self, mbo: RowsByBook, result: ReplayResult) -> None:
         """Record resets and deletions that emptied a book without a row of `mbo`."""
-        if "book_state" not in self.table_names or mbo.is_synthetic is None:
+        if "book_state" not in self.table_names or mbo.is_synthetic is None or not len(mbo):
             return
         units, own = mbo.units, mbo.rows
         for row in np.flatnonzero(mbo.is_synthetic & result.is_emptied).tolist():
@@ -282,12 +289,14 @@ class BookDayBuilder:
         """The tables of the whole day, as far as they are new or open. `final_before_ns`: no earlier events will come;
         None: no more events at all."""
         self.replay.finish()
-        loss_windows, instrument_count = self._loss_windows_by_instrument(), len(self.ids)
+        self._add_losses(self.replay.ended_losses)
+        loss_windows, instrument_count = loss_windows_by_instrument(self.replay, self.loss_windows), len(self.ids)
         final_minute_ns = NO_END if final_before_ns is None else final_before_ns // MINUTE_NS * MINUTE_NS
         final_before = np.full(instrument_count, final_minute_ns)
         if final_before_ns is not None:  # unverified books may still turn out to be healthy
             unverified = loss_windows[loss_windows[:, L_UNTIL] == NO_END]
-            np.minimum.at(final_before, unverified[:, L_BOOK], unverified[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
+            since = np.maximum(unverified[:, L_SINCE], 0)  # it may be unknown
+            np.minimum.at(final_before, unverified[:, L_BOOK], since // MINUTE_NS * MINUTE_NS)
         tables = self.intervals.finish(loss_windows, final_before)
         if "day_statistics" in self.table_names:
             columns = {"events": self.events, "unverified_events": self.unverified_events, "gaps": self.loss_counts}
@@ -297,9 +306,10 @@ class BookDayBuilder:
             extra_columns |= {"last_phase": self.instruments.last_phase, "last_state": self.instruments.last_state}
             bad = np.zeros(instrument_count, np.bool_)
             bad[loss_windows[:, L_BOOK]] = True
+            flags = bars.trust_flags(bad, np.full(instrument_count, bool(self.timeline.joined)))
             trades = self.intervals.day_bars, self.intervals.busted_counts
             tables["day_statistics"] = day_statistics(
-                *trades, self.published, extra_columns, bad, self.ids, self.instruments.symbols
+                *trades, self.published, extra_columns, flags, self.ids, self.instruments.symbols
             )
         if "book_state" in self.table_names:
             tables["book_state"] = state_table(self.book_events)
@@ -308,27 +318,7 @@ class BookDayBuilder:
 
     def untrusted_books(self) -> list[dict[str, Any]]:
         """The books that may be wrong at the end, with reasons."""
-        found = []
-        for book in np.flatnonzero(self.replay.current_bad()).tolist():
-            instrument_id, symbol = int(self.ids[book >> 1]), self.instruments.symbols[book >> 1].as_py()
-            is_stale = bool(self.replay.states[book, trust.S_STALE])
-            of_book = self.replay.books.book(instrument_id, lending=bool(book & 1))
-            reason = str(of_book.stale) if of_book is not None and of_book.stale else "messages are known to be lost"
-            if not is_stale:
-                reason = "messages were lost and nothing came since that shows whether they touched it"
-            found.append({"instrument_id": instrument_id, "symbol": symbol, "is_stale": is_stale, "reason": reason})
-        return found
-
-    def _loss_windows_by_instrument(self) -> Numbers:
-        """(instrument, since, until) of everything that is or may be missing."""
-        states = self.replay.states
-        unverified = np.flatnonzero(states[:, trust.S_UNVERIFIED])
-        first_gap, ts = states[unverified, trust.S_FIRST_GAP], states[unverified, trust.S_TS]
-        since = self.timeline.missing_since(self.replay.epoch, first_gap, ts)
-        open_ones = np.stack([unverified, since, np.full(len(unverified), NO_END)], axis=1)
-        loss_windows = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows, open_ones])
-        loss_windows[:, L_BOOK] >>= 1
-        return loss_windows[np.argsort(loss_windows[:, L_BOOK], kind="stable")]
+        return untrusted_books(self.replay, self.instruments.symbols)
 
     def _book_states(self) -> BookStates:
         """The state of every book, and of every instrument with data of the day."""

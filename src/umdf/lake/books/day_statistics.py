@@ -12,7 +12,7 @@ from umdf.lake.books.bars import OTHER_VENUES, Numbers, financial_volume, run_st
 from umdf.lake.books.instrument_rows import RowsByBook
 from umdf.lake.books.table_columns import table_from_columns
 from umdf.market import families as e
-from umdf.market.families import MAYBE_BAD_BOOK, NULL
+from umdf.market.families import NULL
 
 # Column of day_statistics: the statistics that have it, in increasing priority, and their column.
 STATISTIC_SOURCES: dict[str, tuple[tuple[int, str], ...]] = {
@@ -81,7 +81,7 @@ def day_statistics(
     busted: Numbers,
     published: PublishedStatistics,
     extra_columns: dict[str, Any],
-    bad: NDArray[np.bool_],
+    flags: NDArray[np.int32],
     ids: Numbers,
     symbols: pa.Array,
 ) -> pa.Table:
@@ -96,8 +96,7 @@ def day_statistics(
     for name, values in columns.items():
         values[day_bars["instrument_index"]] = computed[name] if name in computed else day_bars[name]
     columns |= {name: published.value(name) for name in PUBLISHED_COLUMNS} | extra_columns
-    columns |= {"busted": busted, "instrument_id": ids}
-    columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
+    columns |= {"busted": busted, "instrument_id": ids, "flags": flags}
     has_published = np.logical_or.reduce([columns[name] != NULL for name in PUBLISHED_COLUMNS])
     has_row = np.flatnonzero(
         (extra_columns["events"] > 0) | has_published | (columns["trade_count"] > 0) | (busted > 0)

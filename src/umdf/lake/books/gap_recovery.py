@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
-from umdf.lake.books import trust_kernel as trust
 from umdf.market.families import NULL
+from umdf.sync import book_trust_kernel as trust
 
 if TYPE_CHECKING:
     from umdf.lake.books.instrument_rows import Epochs
@@ -44,6 +44,7 @@ class Timeline:
     last_sequence: dict[int, int] = field(default_factory=dict)  # by epoch rank
     epoch_starts: dict[int, int] = field(default_factory=dict)  # by epoch rank
     sent_before: dict[int, Numbers] = field(default_factory=dict)  # as `gaps`: when the unit before each was sent
+    joined: dict[int, int] = field(default_factory=dict)  # epochs whose gap 0 is a join: when the next unit was sent
 
     def missing_since(self, epoch: int, gap: Numbers, ts: Numbers) -> Numbers:
         """Since when updates may be missing because of a gap, for a book whose last row was at `ts`: an event may
@@ -52,6 +53,19 @@ class Timeline:
         known = (gap < len(sent)) & (ts != trust.UNKNOWN_START)
         when = sent[np.minimum(gap, len(sent) - 1)] if len(sent) else ts
         return np.where(known & (when != NULL), np.maximum(ts, when - SEND_DELAY_NS), ts)
+
+    def loss_windows(
+        self, epoch: int, book: Numbers, gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers
+    ) -> Numbers:
+        """(book, since, until) for some losses: `gaps` (from, to) are the gaps that are to blame, `since` the time of
+        the book's last row. A join is not among them: what was before it is missing for all (`IntervalTables`)."""
+        first, last = gaps
+        if epoch in self.joined:
+            is_join = first == 0
+            lost = np.flatnonzero(~is_join | (last > 1))
+            since = np.where(is_join & (since == trust.UNKNOWN_START), self.joined[epoch], since)
+            book, first, since, until = book[lost], np.maximum(first[lost], 1), since[lost], until[lost]
+        return np.stack([book, self.missing_since(epoch, first, since), until], axis=1).astype(np.int64)
 
     def count(self, epoch: int) -> int:
         return len(self.gaps[epoch][0]) if epoch in self.gaps else 0
@@ -96,7 +110,7 @@ class GapLog:
     def add_rows(
         self, epoch: int, book: Numbers, answers: NDArray[np.uint8], first: Numbers, last: Numbers, ts: Numbers
     ) -> None:
-        """Rows by book, in order: the answers of `trust_kernel.track_trust` to the gaps `first` to `last`."""
+        """Rows by book, in order: the answers of `book_trust_kernel.track_trust` to the gaps `first` to `last`."""
         answered, missed = np.flatnonzero(answers & trust.ANSWERED), np.flatnonzero(answers & trust.MISSED)
         self._mark_recovered(epoch, first[answered], last[answered], ts[answered])
         lost = np.stack([book[missed], first[missed], last[missed]], axis=1)

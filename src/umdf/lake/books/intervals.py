@@ -35,8 +35,11 @@ Tables = dict[str, pa.Table]
 
 
 class IntervalTables:
-    def __init__(self, ids: Numbers, symbols: pa.Array, table_names: frozenset[str], trading_date: int) -> None:
+    def __init__(
+        self, ids: Numbers, symbols: pa.Array, table_names: frozenset[str], trading_date: int, joined_ns: int = NULL
+    ) -> None:
         self.ids, self.symbols, self.table_names, self.trading_date = ids, symbols, table_names, trading_date
+        self.joined_ns = joined_ns  # what was before is not in the recording
         self.final_before = np.full(len(ids), NULL)  # everything before is final
         self.busted_counts = np.zeros(len(ids), np.int64)
         self.has_late_rows = False
@@ -124,7 +127,7 @@ class IntervalTables:
         columns |= {"ts_interval": begins, "instrument_id": self.ids[instrument_index]}
         columns["financial_volume"] = bars.financial_volume(records)
         bad = bars.overlaps_loss(instrument_index, begins, begins + size_ns, loss_windows)
-        columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
+        columns["flags"] = bars.trust_flags(bad, begins < self.joined_ns)
         return table_from_columns(name, columns, self.symbols, instrument_index)
 
     def _add_bbo_tables(

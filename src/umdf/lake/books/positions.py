@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import buffer_address
-from umdf.lake.books import trust_kernel as trust
+from umdf.lake.books import replay_kernel as k
 
 Numbers = NDArray[np.int64]
 
@@ -22,12 +22,12 @@ def merge_positions(
     """For some (book, key), sorted, how many rows (sorted) precede each; with `behind` also those of the same key."""
     positions = np.zeros(len(of_book), np.int64)
     held = [np.ascontiguousarray(v) for v in (book, key, of_book, of_key)]
-    arguments = np.zeros(trust.POSITION_ARGUMENTS, np.int64)
-    arguments[trust.IN_ROWS], arguments[trust.OTHERS], arguments[trust.INCLUDE_EQUAL] = len(book), len(of_book), behind
-    arguments[trust.IN_GROUP], arguments[trust.IN_KEY], arguments[trust.OF_GROUP], arguments[trust.OF_KEY] = map(
+    arguments = np.zeros(k.POSITION_ARGUMENTS, np.int64)
+    arguments[k.IN_ROWS], arguments[k.OTHERS], arguments[k.INCLUDE_EQUAL] = len(book), len(of_book), behind
+    arguments[k.IN_GROUP], arguments[k.IN_KEY], arguments[k.OF_GROUP], arguments[k.OF_KEY] = map(
         buffer_address, held
     )
-    arguments[trust.POSITIONS] = buffer_address(positions)
+    arguments[k.POSITIONS] = buffer_address(positions)
     if len(of_book):
-        trust.find_positions(buffer_address(arguments))
+        k.find_positions(buffer_address(arguments))
     return positions

@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from umdf.book.engine import Books
 from umdf.book.ladders import ladder_dtype
 from umdf.buffers import buffer_address
-from umdf.lake.books import trust_kernel as trust
+from umdf.lake.books import replay_kernel as k
 from umdf.lake.books.gap_recovery import GapLog, Timeline, first_unanswered
 from umdf.lake.books.instrument_rows import RowsByBook, event_times, select_book_columns
 from umdf.lake.books.positions import merge_positions
-from umdf.lake.books.snapshot_checks import SnapshotChecks, Verdict, compare_snapshots
+from umdf.lake.books.snapshot_checks import SnapshotChecks, Verdict, compare_snapshots, initial_verdicts
 from umdf.lake.books.snapshot_rows import BookSnapshots
 from umdf.lake.tasks.id_lookup import distinct_values, take_records
 from umdf.market.families import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
+from umdf.sync import book_trust_kernel as trust
 
 Numbers = NDArray[np.int64]
 POSITION_BITS = 40  # of a position in `LadderHistory`
@@ -67,6 +68,7 @@ class BookReplay:
         self.always_recovers = False  # every snapshot replaces its book
         self.epoch = -1  # rank of the books' epoch
         self.gap_log = GapLog(timeline)
+        self.ended_losses: list[Numbers] = []  # `open_losses` of epochs that are over
 
     def apply(self, rows: RowsByBook, snapshots: BookSnapshots, *, more: bool = False) -> ReplayResult:
         """Apply the rows of a span; `more`: others follow, so the last row need not end its event."""
@@ -75,7 +77,9 @@ class BookReplay:
     def start_epoch(self, epoch: int) -> None:
         """A new epoch: everything is reset as at the start of a day (4.2.8)."""
         if self.epoch >= 0 and epoch != self.epoch:
-            self.gap_log.end_epoch(self.epoch, self._unanswered_gaps())
+            self.gap_log.end_epoch(self.epoch, self.unanswered_gaps())
+            until = self.timeline.epoch_starts.get(self.epoch + 1, NO_END)
+            self.ended_losses.append(self.open_losses(self.unanswered_gaps(), until))
             self.books = Books(requires_full_history=True)
             self.states[:] = 0
         self.epoch = epoch
@@ -85,31 +89,46 @@ class BookReplay:
         row are unverified."""
         if 0 <= self.epoch < max(self.timeline.epoch_starts, default=-1):
             self.start_epoch(max(self.timeline.epoch_starts))
-        unanswered = self._unanswered_gaps()
+        unanswered = self.unanswered_gaps()
         book, first, last = unanswered.T
         self.states[book, trust.S_UNVERIFIED] = 1
         self.states[book, trust.S_FIRST_GAP], self.states[book, trust.S_GAPS] = first, last
         self.gap_log.finish(self.epoch, unanswered)
 
-    def _unanswered_gaps(self) -> Numbers:
+    def unanswered_gaps(self) -> Numbers:
         """(book, gaps from, to) without an answer yet, and without proof that the gap affected the book."""
         states, count = self.states, self.timeline.count(self.epoch)
         first = first_unanswered(states)
         books = np.flatnonzero((states[:, trust.S_SEEN] == trust.ACTIVE) & (first < count))
         return np.stack([books, first[books], np.full(len(books), count)], axis=1)
 
+    def gaps_of_unseen(self) -> Numbers:
+        """(book, gaps from, to) of instruments that were never heard of: all their updates may have been in gaps."""
+        is_unseen = (self.states[:, trust.S_SEEN] == trust.UNSEEN).reshape(-1, 2).all(axis=1)
+        books = 2 * np.flatnonzero(is_unseen)
+        first = self.states[books, trust.S_GAPS]
+        return np.stack([books, first, np.full(len(books), self.timeline.count(self.epoch))], axis=1)[
+            first < self.timeline.count(self.epoch)
+        ]
+
+    def open_losses(self, unanswered: Numbers, until: int) -> Numbers:
+        """(book, since, until) of what may be missing in these gaps (book, from, to)."""
+        book, first, last = unanswered.T
+        since = np.where(self.states[book, trust.S_SEEN] == trust.UNSEEN, NULL, self.states[book, trust.S_TS])
+        return self.timeline.loss_windows(self.epoch, book, (first, last), since, np.full(len(book), until))
+
     def current_ladders(self) -> NDArray[np.void]:
         """The current ladder of every book."""
         kind = ladder_dtype(self.depth)
         records = np.zeros(2 * len(self.ids), kind)
         ids, lending = np.repeat(self.ids, 2), np.tile(np.array([0, 1], np.int64), len(self.ids))
-        arguments = np.zeros(trust.LADDER_ARGUMENTS, np.int64)
-        arguments[trust.TABLE], arguments[trust.BOOKS] = self.books.arenas.address, len(ids)
-        arguments[trust.IDS], arguments[trust.LENDING] = buffer_address(ids), buffer_address(lending)
-        arguments[trust.DEPTH], arguments[trust.STRIDE] = self.depth, kind.itemsize
-        arguments[trust.OUT] = buffer_address(records) + 24
+        arguments = np.zeros(k.LADDER_ARGUMENTS, np.int64)
+        arguments[k.TABLE], arguments[k.BOOKS] = self.books.arenas.address, len(ids)
+        arguments[k.IDS], arguments[k.LENDING] = buffer_address(ids), buffer_address(lending)
+        arguments[k.DEPTH], arguments[k.STRIDE] = self.depth, kind.itemsize
+        arguments[k.OUT] = buffer_address(records) + 24
         if len(ids):
-            trust.write_ladders(buffer_address(arguments))
+            k.write_ladders(buffer_address(arguments))
         records["instrument_id"] = ids
         return records
 
@@ -243,8 +262,7 @@ class _BatchReplay:
         bad, lost_from, answers = self._track_trust(chosen, book, outcomes.codes, first_gap, times, some)
         lost = np.flatnonzero(lost_from != NULL)
         if len(lost):
-            since = self.replay.timeline.missing_since(self.replay.epoch, first_gap[lost], lost_from[lost])
-            self.loss_windows.append(np.stack([book[lost], since, times[lost]], axis=1).astype(np.int64))
+            self._add_losses(book[lost], (first_gap[lost], own_gaps[lost]), lost_from[lost], times[lost])
         answering = np.flatnonzero(answers)
         if len(answering):
             sent = self.rows.units.ts_send[chosen.unit[answering]]
@@ -290,7 +308,7 @@ class _BatchReplay:
         states = replay.states[snapshots.book[snapshot_rows]]
         gaps = replay.timeline.gaps_before(epoch, snapshots.last_sequence[snapshot_rows], within=True)
         is_ahead = snapshots.last_sequence[snapshot_rows] > replay.timeline.last_sequence.get(epoch, NO_END)
-        verdict = _initial_verdicts(states, snapshots.last_rpt_seq[snapshot_rows], gaps, is_ahead)
+        verdict = initial_verdicts(states, snapshots.last_rpt_seq[snapshot_rows], gaps, is_ahead)
         if replay.always_recovers:
             verdict[:] = Verdict.STALE
         compared = np.flatnonzero(verdict == Verdict.EQUAL)
@@ -307,7 +325,8 @@ class _BatchReplay:
         known_gaps = replay.states[verified_books, trust.S_GAPS]
         replay.states[verified_books, trust.S_GAPS] = np.maximum(gaps[is_verified], known_gaps)
         if is_recovered.any():
-            self._recover(snapshot_rows[is_recovered], positions[is_recovered], first_unanswered(states[is_recovered]))
+            blamed = first_unanswered(states[is_recovered]), gaps[is_recovered]
+            self._recover(snapshot_rows[is_recovered], positions[is_recovered], blamed)
 
     def _log_answers(self, epoch: int, snapshot_rows: Numbers, states: Numbers, gaps: Numbers) -> None:
         """Log the gaps that snapshots answer. After an Empty Book RptSeq starts again (4.2.9)."""
@@ -321,7 +340,11 @@ class _BatchReplay:
         if len(books):
             replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, touched)
 
-    def _recover(self, snapshot_rows: Numbers, positions: Numbers, first_gap: Numbers) -> None:
+    def _add_losses(self, book: Numbers, gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers) -> None:
+        replay = self.replay
+        self.loss_windows.append(replay.timeline.loss_windows(replay.epoch, book, gaps, since, until))
+
+    def _recover(self, snapshot_rows: Numbers, positions: Numbers, gaps: tuple[Numbers, Numbers]) -> None:
         replay, snapshots = self.replay, self.snapshots
         rows, offsets = snapshots.rows_of(snapshot_rows)
         books = snapshots.book[snapshot_rows]
@@ -337,9 +360,8 @@ class _BatchReplay:
         missed = known != rpt_seq
         seen = replay.states[books, trust.S_SEEN] != trust.UNSEEN
         begin = np.where(seen, replay.states[books, trust.S_TS], trust.UNKNOWN_START)
-        since = replay.timeline.missing_since(replay.epoch, first_gap, begin)
-        loss_windows = np.stack([books, since, snapshots.ts_send[snapshot_rows]], axis=1).astype(np.int64)
-        self.loss_windows.append(loss_windows[missed])
+        blamed = gaps[0][missed], gaps[1][missed]
+        self._add_losses(books[missed], blamed, begin[missed], snapshots.ts_send[snapshot_rows][missed])
         replay.states[books, trust.S_RPT_SEQ] = rpt_seq
         replay.states[books, trust.S_STALE] = 0
         replay.states[books, trust.S_SEEN] = trust.ACTIVE
@@ -347,28 +369,6 @@ class _BatchReplay:
         self.recovery_snapshots.append(snapshot_rows)
         self.recovery_positions.append(positions)
         self.recovery_turns.append(np.full(len(snapshot_rows), len(self.ladders)))
-
-
-def _initial_verdicts(
-    states: Numbers, rpt_seq: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]
-) -> NDArray[np.int8]:
-    """Verdicts that do not need the books' content; EQUAL if they have to be compared."""
-    known, stale = states[:, trust.S_RPT_SEQ], states[:, trust.S_STALE] != 0
-    unverified = (states[:, trust.S_UNVERIFIED] != 0) | (gaps > states[:, trust.S_GAPS])
-    unknown = (states[:, trust.S_SEEN] == trust.UNSEEN) & (known == 0)
-    same = (known == rpt_seq) | (unknown & (rpt_seq == NULL))
-    no_rpt_seq = (known == NULL) | (rpt_seq == NULL)
-    cases = [
-        (same & ~stale & ~((known == NULL) & unverified), Verdict.EQUAL),
-        (is_ahead, Verdict.AHEAD),
-        (unknown, Verdict.NO_BOOK),
-        (stale, Verdict.STALE),
-        (unverified, Verdict.UNVERIFIED),
-        (no_rpt_seq, Verdict.EQUAL),
-        (rpt_seq < known, Verdict.OUTDATED),
-    ]
-    found = np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED))
-    return found.astype(np.int8)
 
 
 def _values_at(values: Numbers, indices: Numbers) -> Numbers:

@@ -18,6 +18,7 @@ from umdf.buffers import buffer_address
 from umdf.lake.books import snapshot_checks_kernel as c
 from umdf.lake.schemas import table
 from umdf.market.families import NULL, NULL_I32
+from umdf.sync import book_trust_kernel as trust
 
 if TYPE_CHECKING:
     from umdf.lake.books.replay import BookReplay
@@ -115,6 +116,28 @@ class SnapshotChecks:
             "difference": [self.reasons[snapshot] for snapshot in order.tolist()],
         }
         return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def initial_verdicts(
+    states: Numbers, rpt_seq: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]
+) -> NDArray[np.int8]:
+    """Verdicts that do not need the books' content; EQUAL if they have to be compared."""
+    known, stale = states[:, trust.S_RPT_SEQ], states[:, trust.S_STALE] != 0
+    unverified = (states[:, trust.S_UNVERIFIED] != 0) | (gaps > states[:, trust.S_GAPS])
+    unknown = (states[:, trust.S_SEEN] == trust.UNSEEN) & (known == 0)
+    same = (known == rpt_seq) | (unknown & (rpt_seq == NULL))
+    no_rpt_seq = (known == NULL) | (rpt_seq == NULL)
+    cases = [
+        (same & ~stale & ~((known == NULL) & unverified), Verdict.EQUAL),
+        (is_ahead, Verdict.AHEAD),
+        (unknown, Verdict.NO_BOOK),
+        (stale, Verdict.STALE),
+        (unverified, Verdict.UNVERIFIED),
+        (no_rpt_seq, Verdict.EQUAL),
+        (rpt_seq < known, Verdict.OUTDATED),
+    ]
+    found = np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED))
+    return found.astype(np.int8)
 
 
 def _nullable(values: Numbers) -> pa.Array:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
 from umdf.lake.books.instrument_rows import LENDING, Epochs, StagedFamily, StreamPosition, is_between
+from umdf.lake.tasks.damaged_headers import MAX_OVERTAKING
 from umdf.lake.tasks.staging import as_events
 from umdf.market.families import LAST, MBO, NULL
 from umdf.market.rows import Events, Rows, empty_rows, take_ranges
@@ -71,9 +72,9 @@ def arrange_snapshots(
     book_rows: pa.RecordBatch | None,
     ids: NDArray[np.int64],
     epochs: Epochs,
-    epoch_starts: NDArray[np.int64],
+    starts: EpochStarts,
 ) -> BookSnapshots:
-    """From staged rows of the families snapshot and mbo, in order of time. `epoch_starts`: when each epoch started."""
+    """From staged rows of the families snapshot and mbo, in order of time."""
     if headers is None or book_rows is None:
         none: dict[str, Any] = {
             name: np.empty(0, np.int32 if name in INT32_COLUMNS else np.int64) for name in HEADER_COLUMNS
@@ -90,8 +91,8 @@ def arrange_snapshots(
         raise UmdfError("snapshot headers and rows do not match", "this is a bug, please report it")
     book = 2 * np.searchsorted(ids, head_ids).astype(np.int32) + (rows.column("venue")[begins] == LENDING)
     version, ts_recv = header_rows.column("last_seq_version")[order], units.ts_recv[order]
-    epoch = epoch_ranks(version, ts_recv, epochs.versions, epoch_starts)
     last = header_rows.column("last_sequence")[order]
+    epoch = epoch_ranks(version, last, ts_recv, epochs.versions, starts)
     by = np.lexsort((last, epoch, book))
     order = order[by]
     starts, ends = begins, np.append(begins[1:], len(rows))
@@ -112,14 +113,32 @@ def arrange_snapshots(
 
 
 def epoch_ranks(
-    version: NDArray[np.int64], ts_recv: NDArray[np.int64], versions: Sequence[int], epoch_starts: NDArray[np.int64]
+    version: NDArray[np.int64],
+    last_sequence: NDArray[np.int64],
+    ts_recv: NDArray[np.int64],
+    versions: Sequence[int],
+    starts: EpochStarts,
 ) -> NDArray[np.int32]:
-    """The incremental epoch of each snapshot; FAST does not state it, so the time decides."""
-    at_time = np.searchsorted(epoch_starts, ts_recv, side="right") - 1 if len(epoch_starts) else 0 * ts_recv
+    """The incremental epoch of each snapshot. FAST does not state it, nor does Binary before version 15: there the time
+    decides, and a snapshot that was received before the first epoch but holds more than was sent by then is of an
+    earlier one."""
+    times, firsts = np.array(starts.ts_recv, np.int64), starts.first_sequence
+    at_time = np.searchsorted(times, ts_recv, side="right") - 1 if len(times) else 0 * ts_recv
     known = {value: rank for rank, value in enumerate(versions)}
     by_version = np.array([known.get(value, UNKNOWN_EPOCH) for value in version.tolist()], np.int64)
     by_time = np.maximum(at_time, 0) if versions else UNKNOWN_EPOCH  # unknown, if no update was captured
+    if firsts and versions:
+        newest = firsts[0] + MAX_OVERTAKING if firsts[0] > 1 else 0  # the last sequence at that time, of a join
+        by_time = np.where((at_time < 0) & (last_sequence > newest), UNKNOWN_EPOCH, by_time)
     return np.where(version == NULL, by_time, by_version).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class EpochStarts:
+    """When the first packet of each epoch was received, and its sequence."""
+
+    ts_recv: Sequence[int] = ()
+    first_sequence: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -132,6 +151,7 @@ class DaySpan:
     until: Sequence[int] | None = None
     versions: Sequence[int] = ()
     begun: Sequence[int] = ()
+    firsts: Sequence[int] = ()
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -143,9 +163,13 @@ class DaySpan:
     def contains(self, headers: Events) -> NDArray[np.bool_]:
         """Which snapshots are in this part."""
         rows, units = headers.rows("snapshot"), headers.units
-        received = units.ts_recv[rows.unit]
-        rank = epoch_ranks(rows.column("last_seq_version"), received, self.versions, np.array(self.begun, np.int64))
-        return self.contains_positions(rank, rows.column("last_sequence"), received)
+        return self.contains_positions(self.ranks(headers), rows.column("last_sequence"), units.ts_recv[rows.unit])
+
+    def ranks(self, headers: Events) -> NDArray[np.int32]:
+        """The incremental epochs of snapshots."""
+        rows, starts = headers.rows("snapshot"), EpochStarts(self.begun, self.firsts)
+        version, last = rows.column("last_seq_version"), rows.column("last_sequence")
+        return epoch_ranks(version, last, headers.units.ts_recv[rows.unit], self.versions, starts)
 
     def contains_positions(
         self, rank: NDArray[np.int32], last: NDArray[np.int64], ts_recv: NDArray[np.int64]
@@ -177,11 +201,11 @@ def read_snapshots(
     last: int,
     ids: NDArray[np.int64],
     epochs: Epochs,
-    epoch_starts: Sequence[int],
+    starts: EpochStarts,
 ) -> BookSnapshots:
     """The snapshots of the instruments from `first` to `last`."""
     no_limit = 1 << 62
     head = next(headers.row_batches(first, last, no_limit), None)
     rows = next(books.row_batches(first, last, no_limit), None)
     header_batch, book_batch = (None if some is None else some.to_batch() for some in (head, rows))
-    return arrange_snapshots(header_batch, book_batch, ids, epochs, np.array(epoch_starts, np.int64))
+    return arrange_snapshots(header_batch, book_batch, ids, epochs, starts)

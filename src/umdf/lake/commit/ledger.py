@@ -25,6 +25,7 @@ from umdf.lake.parquet.file_writer import write_file
 from umdf.lake.schemas import table
 
 DIGEST_ALGORITHM = "sha256"  # twice as fast as blake2b on CPUs with SHA instructions
+DIGEST_PREFIX = 19  # characters of a digest that are shown
 CHUNK_BYTES = 1 << 20
 MAX_CACHED_FILES = 10_000  # files of the ledger table
 
@@ -49,6 +50,9 @@ class LedgerEntry:
     flow: str | None = None  # address:port; None in older lakes
     # Digest of the channel configuration (umdf.lake.plan.channel_config).
     channel_config: str | None = field(default=None, compare=False)
+    content_digest: str | None = field(default=None, compare=False)  # of a compressed file: decompressed
+    # Median of receive minus send time (umdf.lake.recording.capture_clock).
+    clock_offset_ns: int | None = field(default=None, compare=False)
 
 
 def digest_of(path: str | os.PathLike[str], size: int | None = None) -> tuple[str, int]:

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from umdf.lake.books.snapshot_rows import epoch_ranks
+from umdf.lake.books.snapshot_rows import EpochStarts, epoch_ranks
 from umdf.lake.parquet.data_files import FileStamp
 from umdf.lake.parquet.file_reader import read_file
+from umdf.lake.plan.contradicting_files import InputFile, refuse_contradictions
 from umdf.lake.plan.day_results import DayResults
 from umdf.lake.plan.frontier import ChannelState
 from umdf.lake.plan.gap_timeline import find_gaps
-from umdf.lake.plan.planner import DAY_START, ChannelDay, DayPosition
+from umdf.lake.plan.planner import DAY_START, TASK_SOURCES, ChannelDay, DayPosition
 from umdf.lake.plan.segments import ChannelDayKey
 from umdf.lake.tasks import channel_task
 from umdf.lake.tasks.decode_task import CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY
@@ -43,6 +44,7 @@ class TaskContext:
     run_step: RunStep
     rows_per_task: int
     parallel: int
+    inputs: Mapping[str, InputFile]  # by digest
     file_pool: Path | None = None  # files that may be overwritten
 
     @property
@@ -74,14 +76,17 @@ def build_days(
             day.decode_tasks[-1]["cut"] = CUT_MAY_BE_EMPTY if len(day.decode_tasks) == 1 else CUT_NEVER_EMPTY
     tasks = [arguments(day) | task for day in days for task in (*day.decode_tasks, *day.looping_tasks)]
     decoded = context.run_step(tasks, "umdf.lake.tasks.decode_task:run", "decode")
+    notices = refuse_contradictions(decoded, context.inputs, context.root)
     results = []
     for day in days:
         day_results = [each for each in decoded if (each["channel_id"], each["trading_date"]) == day.key]
         results.append(DayResults(day, day_results, states.get(day.key)))
+        results[-1].notices.update(notices.get(day.key, ()))
     late = [each for each in results if has_late_snapshots(each)]
     results = [each for each in results if each not in late]
     for each in results:
         _set_day_end(each)
+        each.gaps += find_gaps(each.day, each.span_results, each.before.ts_sent if each.before else NULL)
     channel = context.run_step(
         [arguments(each.day) | each.channel_task(context.work) for each in results],
         "umdf.lake.tasks.channel_task:run",
@@ -99,7 +104,6 @@ def build_days(
             results.remove(each)
     book_tasks = []
     for each in results:
-        each.gaps += find_gaps(each.day, each.span_results, each.before.ts_sent if each.before else NULL)
         needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # books know how gaps were recovered
         if each.has_new_rows and any(name in needed for name in tables_by_day[each.day.key]):
             packs = each.packs(context.rows_per_task, context.parallel)
@@ -116,6 +120,13 @@ def build_days(
     return [each for each in results if each not in late], [each.day.key for each in (*late, *with_changed_instruments)]
 
 
+def digests_read(days: Sequence[ChannelDay]) -> set[str]:
+    """Digests of the files that the tasks of these days read."""
+    tasks = [task for day in days for task in (*day.decode_tasks, *day.looping_tasks)]
+    sources = [source for task in tasks for name in TASK_SOURCES for source in task.get(name, ())]
+    return {each["digest"] for source in sources for each in (source, *source["earlier"])}
+
+
 def has_late_snapshots(results: DayResults) -> bool:
     """Whether a snapshot arrived that belongs to the finished part of the day, where it would have been used."""
     since = results.day.since
@@ -124,7 +135,8 @@ def has_late_snapshots(results: DayResults) -> bool:
         return False
     version, last, ts_recv = np.array(held, np.int64).T
     versions = [epoch for epoch, _, _ in results.day.epochs]
-    rank = epoch_ranks(version, ts_recv, versions, np.array(results.day.epoch_starts, np.int64))
+    starts = EpochStarts(results.day.epoch_starts, [first for _, first, _ in results.day.epochs])
+    rank = epoch_ranks(version, last, ts_recv, versions, starts)
     return bool(((rank >= 0) & ((rank < since.rank) | ((rank == since.rank) & (last <= since.number)))).any())
 
 

@@ -16,6 +16,7 @@ from umdf.lake.plan.frontier import ChannelState
 from umdf.lake.plan.gap_timeline import Gap, books_timeline
 from umdf.lake.plan.planner import ChannelDay
 from umdf.lake.plan.segments import date_of
+from umdf.lake.tasks.last_states import SEQUENCE_BITS
 from umdf.lake.tasks.staging import BUCKETS
 from umdf.market.families import NULL
 
@@ -90,12 +91,21 @@ class DayResults:
             "before": self.before.write_staged(work / "before") if self.before else [],
             "listed": self.before.listed if self.before else {},
             "states": self.before.states if self.before else {},
+            **self._gaps_by_rank(),
         }
+
+    def _gaps_by_rank(self) -> dict[str, Any]:
+        """The gaps as (epoch's rank, first, last), and the position where a join ends."""
+        ranks = {epoch: (rank, first) for rank, (epoch, first, _) in enumerate(self.day.epochs)}
+        gaps = [(*ranks[gap.epoch], gap.first, gap.last) for gap in self.gaps]
+        join = [rank << SEQUENCE_BITS | last for rank, epoch_first, _, last in gaps if last < epoch_first]
+        return {"gaps": [[rank, first, last] for rank, _, first, last in gaps], "join": join[0] if join else None}
 
     def _day_part(self) -> DaySpan:
         edges = self.day.since, self.day.until
         since, until = (edge and (edge.rank, edge.number, edge.ts_recv) for edge in edges)
-        return DaySpan(since, until, [epoch for epoch, _, _ in self.day.epochs], self.day.epoch_starts)
+        epochs, firsts, _ = zip(*self.day.epochs, strict=True) if self.day.epochs else ((), (), ())
+        return DaySpan(since, until, list(epochs), self.day.epoch_starts, list(firsts))
 
     def _final_before_ns(self) -> int | None:
         """Time before which all events have arrived; None if the day is complete."""

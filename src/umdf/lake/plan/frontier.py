@@ -151,6 +151,9 @@ def has_late_input(planner: Planner, day: ChannelDay, state: ChannelState) -> bo
     done = state.done
     if done.rank >= 0 and ranks.get(done.epoch) != done.rank:  # an unknown epoch precedes it
         return True
+    groups = planner.groups(day.channel, "incremental", "snapshot", "instruments")
+    if any(planner.files.precedes_known(group, planner.new_digests) for group in groups):
+        return True
     for part in planner.segments(day, "incremental"):
         if part.survey["digest"] not in planner.new_digests:
             continue
@@ -180,6 +183,7 @@ def find_frontier(
     until_ns = min(active.values(), default=NULL) - follow.snapshot_delay_ns * patience
     groups_past_day = {part.group for part in planner.later_segments(day)}
     lines = {group for group in planner.groups(day.channel, "incremental") if group in active}
+    lines -= {group for date_, group in planner.lines_set_aside if date_ == day.date}
     found: DayPosition | None = None
     for rank, (epoch, _, last) in enumerate(day.epochs):
         epoch_segments = [part for part in segments if part.first != NULL and epoch in planner.epochs_of(part)]

@@ -21,7 +21,7 @@ from umdf.lake.schemas import table
 from umdf.lake.tasks.packet_accounts import quality_row, sum_quality
 from umdf.market.families import NULL
 
-LOSS, START = "loss", "start"
+LOSS, JOIN = "loss", "join"
 SNAPSHOT, RPT_SEQ = "snapshot", "rpt_seq"
 
 
@@ -54,17 +54,21 @@ class Gap:
 
 def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: int = NULL) -> list[Gap]:
     """The gaps, by sequence. `span_results` are those of the day's spans; `ts_sent` is when the last unit before them
-    was sent."""
+    was sent. What came before a recording that begins in mid-epoch (a join) is one too: books know nothing of it."""
     by_epoch: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for result in span_results:
         by_epoch[result["epoch"]].append(result)
     found = []
-    for rank, (epoch, first, _) in enumerate(day.epochs):
+    for rank, (epoch, first, last) in enumerate(day.epochs):
         if day.since is not None and rank < day.since.rank:
             continue
         runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of the next unit, ts_send of the previous one
         expected = first if day.since is None or rank > day.since.rank else day.since.number + 1
-        for result in sorted(by_epoch[epoch], key=lambda result: result["span"]):
+        spans = sorted(by_epoch[epoch], key=lambda result: result["span"])
+        if day.since is None and first > 1:
+            moments = [result["missing"]["begins"] for result in spans if result["missing"]["begins"]]
+            found.append(Gap(epoch, 1, first - 1, *(moments[0][1] if moments else (NULL, NULL)), NULL))
+        for result in spans:
             low, high = result["span"]
             missing = result["missing"]
             skipped = [[expected, low - 1, None, None]] if low > expected else []  # no file has data of such a span
@@ -73,6 +77,8 @@ def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: 
                 runs[-1][2] = missing["begins"][1]
             _append_runs(runs, missing["runs"], ts_sent)
             expected, ts_sent = high + 1, result["ts_sent"] if result["ts_sent"] is not None else ts_sent
+        if expected <= last:  # a heartbeat announced them
+            _append_runs(runs, [[expected, last, None, None]], ts_sent)
         for low, high, moment, before in runs:
             ts_recv, ts_send = moment or (NULL, NULL)
             found.append(Gap(epoch, low, high, ts_recv, ts_send, before))
@@ -102,12 +108,12 @@ def books_timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
 def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """`answers` are the books' merged gap records (umdf.lake.books.gap_recovery.merge_gap_records)."""
     answers_by_gap = {(each["seq_version"], each["first"]): each for each in answers}
-    rows = [_gap_row(gap, answers_by_gap.get((gap.epoch, gap.first))) for gap in gaps]
-    if day.epochs and day.epochs[0][1] > 1:
-        epoch, first, _ = day.epochs[0]
-        start = _gap_row(Gap(epoch, 1, first - 1, NULL, NULL, NULL), None)
-        rows.append(start | {"cause": START, "recovered_by": None, "affected": None, "instruments": None})
-    return rows
+    firsts = {epoch: first for epoch, first, _ in day.epochs}
+    return [
+        _gap_row(gap, answers_by_gap.get((gap.epoch, gap.first)))
+        | {"cause": JOIN if gap.last < firsts[gap.epoch] else LOSS}
+        for gap in gaps
+    ]
 
 
 def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
@@ -121,7 +127,6 @@ def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
         "first_sequence": gap.first,
         "last_sequence": gap.last,
         "missing": gap.last - gap.first + 1,
-        "cause": LOSS,
         "recovered_by": (SNAPSHOT if affected else RPT_SEQ) if is_recovered else None,
         "ts_opened": opened,
         "ts_recovered": answer["ts_cured"] if is_recovered else None,

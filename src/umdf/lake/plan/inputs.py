@@ -17,7 +17,7 @@ from umdf.lake import atomic_files
 from umdf.lake.commit import ledger
 from umdf.lake.commit.writer import Writer
 from umdf.lake.plan.segments import ChannelDayKey, date_of
-from umdf.lake.tasks.survey import SURVEY_FORMAT, decompress
+from umdf.lake.tasks.survey import READABLE_FORMATS, SURVEY_FORMAT, decompress
 
 RunStep = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
 SurveyLookup = Callable[[str], dict[str, Any] | None]  # the survey of a file, if it is known already
@@ -25,7 +25,6 @@ SURVEY_TASK = "umdf.lake.tasks.survey:run_all"
 PACK_BYTES = 64 << 20  # files of one task together; a task costs some 20 ms
 _SURVEY_CACHE: dict[Path, dict[str, Any]] = {}  # by path: a stream reads the same surveys repeatedly
 MAX_CACHED_SURVEYS = 10_000
-DIGEST_PREFIX = 19  # characters of a digest that are shown
 
 
 class Inputs:
@@ -85,15 +84,19 @@ class Inputs:
                 files.append(survey_task(path, self._decompressed, self._split_bytes, known, possible_prefixes))
         surveys += self._run_surveys(files, "survey")
         found: dict[str, dict[str, Any]] = {}
+        # A capture is the same whether it is compressed, and how.
+        contents = {entry.content_digest or entry.digest for entry, *_ in self.known.values()}
         for survey in sorted(surveys, key=lambda survey: survey["path"]):
             digest, parts = survey["digest"], survey.pop("grown_from", [])
+            content = survey.get("content_digest", digest)
             for part in (each for each in parts if each in self.known):
                 self._drop(part)
                 self.grown.append(survey["path"])
             self._paths.setdefault(digest, survey["path"])
-            if survey.get("known") or digest in found or digest in self.known:
+            if survey.get("known") or digest in self.known or content in contents:
                 self.known_count += 1
                 continue
+            contents.add(content)
             found[digest] = survey
             self._ready.add(digest)
             self._store(survey)
@@ -129,7 +132,7 @@ class Inputs:
     def _stored_survey(self, digest: str) -> dict[str, Any] | None:
         path = self._survey_path(digest)
         survey = _SURVEY_CACHE.get(path) or atomic_files.read_json(path)
-        if survey is None or survey["format"] != SURVEY_FORMAT:
+        if survey is None or survey["format"] not in READABLE_FORMATS:
             return None
         if len(_SURVEY_CACHE) < MAX_CACHED_SURVEYS:
             _SURVEY_CACHE[path] = survey
@@ -147,15 +150,22 @@ class Inputs:
 
     def known_surveys(self, dates: set[int]) -> list[dict[str, Any]]:
         """Surveys of known files with data of these dates."""
-        return [
-            self._stored_survey(digest) or self._resurvey(digest, entry) for digest, entry in self._inputs_of(dates)
-        ]
+        return [self._known_survey(digest, entry) for digest, entry in self._inputs_of(dates)]
+
+    def _known_survey(self, digest: str, entry: ledger.LedgerEntry) -> dict[str, Any]:
+        """A survey of an older format is replaced, unless the file is no longer there."""
+        survey = self._stored_survey(digest)
+        if survey is not None and survey["format"] != SURVEY_FORMAT:
+            path = self._paths.setdefault(digest, survey["path"])
+            survey = None if os.path.isfile(path) else survey
+        return survey or self._resurvey(digest, entry)
 
     def _resurvey(self, digest: str, entry: ledger.LedgerEntry) -> dict[str, Any]:
         path = self._paths.get(digest) or entry.path or ""
         _refuse_changed(path, digest, entry.size_bytes)
         task = survey_task(path, self._decompressed, self._split_bytes)
         [survey] = self._run_surveys([task], "survey of older files")
+        survey["path"] = entry.path or path  # as in the ledger; `prepare` records where it is now
         atomic_files.replace(self._survey_path(digest), survey)
         self._ready.add(digest)
         return survey
@@ -221,7 +231,7 @@ def _refuse_changed(path: str, digest: str, size: int) -> None:
     """Raise if a file that a day needs has changed."""
     needed = "it is needed to rebuild a channel-day"
     if not os.path.isfile(path):
-        forget = f"`umdf lake forget LAKE {digest[:DIGEST_PREFIX]}`"
+        forget = f"`umdf lake forget LAKE {digest[: ledger.DIGEST_PREFIX]}`"
         hint = f"pass its current path along with the new files, or remove it with {forget}"
         raise CaptureError(f"{path} no longer exists; {needed}", hint)
     now, length = ledger.digest_of(path)
@@ -233,7 +243,7 @@ def _refuse_changed(path: str, digest: str, size: int) -> None:
         )
     raise CaptureError(
         f"{path} has changed since it was ingested; {needed}",
-        f"restore the old file, or run `umdf lake forget LAKE {digest[:DIGEST_PREFIX]}` and ingest the new one",
+        f"restore the old file, or run `umdf lake forget LAKE {digest[: ledger.DIGEST_PREFIX]}` and ingest the new one",
     )
 
 

@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from umdf.lake.plan.isolated_packets import exclude_unconfirmed
+from umdf.lake.plan.line_epochs import find_resets, last_sent, set_aside_lone_restarts
+from umdf.lake.plan.overlapping_files import OverlappingFiles
 from umdf.lake.plan.segments import (
     LINES,
     ChannelDayKey,
@@ -83,6 +85,7 @@ class Planner:
             parallel,
         )
         self.new_digests = frozenset(survey["digest"] for survey in surveys) if new_digests is None else new_digests
+        self.files = OverlappingFiles(surveys, paths)
         self._segments: dict[int, list[Segment]] = defaultdict(list)  # by channel
         for survey in surveys:
             for segment in segments_of(survey, stream_lines):
@@ -97,7 +100,11 @@ class Planner:
             self._segments[channel], unconfirmed = exclude_unconfirmed(segments, stream_lines)
             for segment, offset, number in unconfirmed:
                 self._quarantined[_split_key(segment)].append((offset, number, segment.date))
-        self._reset_times = _find_resets(surveys, stream_lines)
+        self._reset_times = find_resets(surveys, stream_lines)
+        self.lines_set_aside = set[tuple[int, MulticastGroup]]()  # restarted alone: date and group
+        for channel, segments in self._segments.items():
+            self._segments[channel], lines = set_aside_lone_restarts(segments, stream_lines, self.epochs_of)
+            self.lines_set_aside |= lines
         self._unnumbered_owners = _find_unnumbered_owners(self._segments, stream_lines)
 
     def groups(self, channel: int, *streams: str) -> list[MulticastGroup]:
@@ -135,12 +142,14 @@ class Planner:
         segments = [part for part in self._segments[channel] if part.date == trading_date]
         protocol = self.stream_lines[segments[0].group].protocol
         planned = ChannelDay(channel, trading_date, protocol, list(LINES[: len(self.groups(channel, "incremental"))]))
+        own = self.segments(planned, "incremental")
         for rank, (epoch, parts) in enumerate(
             sorted(self._segments_by_epoch(planned).items(), key=lambda item: min(part.ts_first for part in item[1]))
         ):
             # An epoch starts with 1; but if the capture starts within the day's first epoch, that is not a gap.
             first = min(part.first for part in parts) if rank == 0 else 1
-            planned.epochs.append((epoch, first, max(part.last for part in parts)))
+            heartbeats = [part.announced for part in own if part.announced and epoch in self.epochs_of(part)]
+            planned.epochs.append((epoch, first, last_sent(parts, heartbeats)))
             planned.epoch_starts.append(min(part.ts_first for part in parts))
         return planned
 
@@ -228,7 +237,10 @@ class Planner:
                     break
 
     def _line_order(self, segment: Segment) -> tuple[Any, ...]:
-        return self.stream_lines[segment.group].line, *segment.order
+        return self.stream_lines[segment.group].line, *self._file_order(segment)
+
+    def _file_order(self, segment: Segment) -> tuple[Any, ...]:
+        return self.files.order(segment.survey["digest"], segment.group), *segment.order
 
     def _known_spans(self, channel: int) -> list[tuple[int, int, int]]:
         """Epoch, first and last sequence of every day that was surveyed."""
@@ -264,6 +276,7 @@ class Planner:
             "is_fresh": digest in self.new_digests,
             "epochs": list(self._reset_times.get(segment.group, ())),
             "refused": [each[1:] for each in quarantined] + self._quarantined.get(_split_key(segment), []),
+            **self.files.source_fields(digest, segment.split, segment.group),
         }
 
     def _looping_tasks(
@@ -275,7 +288,7 @@ class Planner:
         for segment in segments:
             by_group[segment.group].append(segment)
         for group, parts in sorted(by_group.items(), key=str):
-            ordered = sorted(_merge_by_split(parts), key=lambda part: part.order)
+            ordered = sorted(_merge_by_split(parts), key=self._file_order)
             begin = next(
                 (at for at, part in enumerate(ordered) if self._is_needed(part, day_arguments, since)), len(ordered)
             )
@@ -352,27 +365,6 @@ def _pack_ranges(sizes: Sequence[int], max_size: int) -> list[tuple[int, int]]:
             first, size = number, 0
         size += each
     return [*groups, (first, len(sizes))] if len(sizes) else []
-
-
-def _find_resets(
-    surveys: Iterable[dict[str, Any]], stream_lines: Mapping[MulticastGroup, StreamLine]
-) -> dict[MulticastGroup, tuple[tuple[int, int], ...]]:
-    """FAST: when each multicast group's epochs started. A line that lost the reset takes the time of the others."""
-    # By channel and epoch, then by multicast group.
-    seen: dict[int, dict[int, dict[MulticastGroup, int]]] = defaultdict(lambda: defaultdict(dict))
-    for survey in surveys:
-        for flow, ts_recv, ts_send in survey.get("resets", []):
-            group: MulticastGroup = tuple(survey["flows"][flow])  # type: ignore[assignment]
-            stream_line = stream_lines.get(group)
-            if stream_line and stream_line.stream == "incremental":
-                of_epoch = seen[stream_line.channel][ts_send]
-                of_epoch[group] = min(of_epoch.get(group, ts_recv), ts_recv)
-    found: dict[MulticastGroup, list[tuple[int, int]]] = defaultdict(list)
-    for group, stream_line in stream_lines.items():
-        if stream_line.stream == "incremental":
-            for epoch, times in seen[stream_line.channel].items():
-                found[group].append((times.get(group, min(times.values())), epoch))
-    return {group: tuple(sorted(times)) for group, times in found.items()}
 
 
 def _find_unnumbered_owners(

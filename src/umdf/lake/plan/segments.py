@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from umdf.errors import ConfigError
 from umdf.lake.commit.ledger import LedgerEntry
+from umdf.lake.plan.overlapping_files import clock_offset
 from umdf.lake.tasks.segment_collector import NO_CHANNEL
 from umdf.lake.tasks.survey import SEGMENT_FIELDS
 from umdf.lake.tasks.survey_scan import templates
@@ -57,6 +58,7 @@ class Segment(NamedTuple):
     ts_last: int
     marks: list[list[int]]  # (sequence, ts_recv)
     few: list[list[int]]  # (offset, sequence), if there are only one or two
+    announced: tuple[int, int] | None  # what the last heartbeat says was sent: sequence, ts_recv
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -119,7 +121,7 @@ def segments_of(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, St
 
 def foreign_segments(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> list[Segment]:
     """Packets of a known group with another channel number, or none: they are only accounted for."""
-    nothing = {"epoch": None, "first": NULL, "last": NULL, "marks": [], "few": []}
+    nothing = {"epoch": None, "first": NULL, "last": NULL, "marks": [], "few": [], "announced": None}
     return [segment._replace(**nothing) for segment, is_own in _segments(survey, stream_lines) if not is_own]
 
 
@@ -129,7 +131,7 @@ def _segments(
     """Each segment, and whether it belongs to its group's channel."""
     for number, split in enumerate(survey.get("splits", [])):
         for values in split["segments"]:
-            fields = dict(zip(SEGMENT_FIELDS, values, strict=True))
+            fields = dict(zip(SEGMENT_FIELDS, [*values, None], strict=False))  # an older survey has no `announced`
             group: MulticastGroup = tuple(survey["flows"][fields.pop("flow")])  # type: ignore[assignment]
             stream_line, channel = stream_lines.get(group), fields.pop("channel")
             if stream_line is not None and fields["date"] != NULL_I32:
@@ -157,7 +159,7 @@ def ledger_entries_of(
     survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine], config: str | None = None
 ) -> list[LedgerEntry]:
     """The ledger entries of a file; `config` is the digest of the channel configuration."""
-    file_fields = survey["digest"], survey["size_bytes"], survey["path"]
+    file_fields, content = (survey["digest"], survey["size_bytes"], survey["path"]), survey.get("content_digest")
     parts: dict[tuple[MulticastGroup, int, int | None], list[Segment]] = defaultdict(list)
     for segment in segments_of(survey, stream_lines):
         epoch = segment.epoch if stream_lines[segment.group].protocol == "sbe" else None
@@ -177,9 +179,11 @@ def ledger_entries_of(
             max(part.ts_last for part in found),
             flow_text(group),
             config,
+            content,
+            clock_offset(survey, group),
         )
         for (group, day, epoch), found in sorted(parts.items(), key=lambda part: str(part[0]))
-    ] or [LedgerEntry(*file_fields)]
+    ] or [LedgerEntry(*file_fields, content_digest=content)]
 
 
 def flow_text(group: MulticastGroup) -> str:

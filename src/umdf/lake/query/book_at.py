@@ -19,9 +19,11 @@ from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.query.arrays import filter_rows, int64_values, is_in
 from umdf.lake.query.computed_rows import DeriveTask, read_book_rows
 from umdf.lake.query.price_styles import OutputFormat
+from umdf.lake.query.query_times import RECEIVED, SENT, ComparedTime, clock_offsets, compared_time
 from umdf.lake.query.symbols import InstrumentCatalog
 from umdf.lake.query.table_reader import InstrumentFilter, Partition, ReadStats, query_of, read_rows
 from umdf.lake.query.times import TimeRange, parse_time, to_trading_date
+from umdf.lake.recording.capture_clock import offset_text
 from umdf.market.families import MAYBE_BAD_BOOK, NULL
 from umdf.units import utc_text
 
@@ -112,6 +114,7 @@ def book_at(
     channel: int | None,
     lending: bool,
     stype_in: str,
+    time: str,
 ) -> BookAt:
     if depth is not None and (isinstance(depth, bool) or depth < 1):
         raise UsageError(f"invalid depth: {depth}", "use at least 1, or omit it for all levels")
@@ -131,7 +134,8 @@ def book_at(
         raise _ambiguous_symbol_error(selection.requested[0], day, channel, [part for part, _ in candidates])
     part, number = candidates[0]
     limit = when if isinstance(when, int) else None
-    return _BookLookup(catalog.snapshot, part, number, limit, lending).book(selection.requested[0], depth)
+    compared = compared_time(catalog.snapshot, time)
+    return _BookLookup(catalog.snapshot, part, number, limit, lending, compared).book(selection.requested[0], depth)
 
 
 def _ambiguous_symbol_error(symbol: str, day: date, channel: int | None, parts: list[Partition]) -> UmdfError:
@@ -147,10 +151,18 @@ class _BookLookup:
     """One instrument of a channel-day up to a time (None: to the end)."""
 
     def __init__(
-        self, snapshot: LakeSnapshot, part: Partition, instrument_id: int, as_of_ns: int | None, lending: bool
+        self,
+        snapshot: LakeSnapshot,
+        part: Partition,
+        instrument_id: int,
+        as_of_ns: int | None,
+        lending: bool,
+        time: ComparedTime,
     ) -> None:
         self.snapshot, self.part, self.instrument_id, self.lending = snapshot, part, instrument_id, lending
         self.as_of_ns = (1 << 63) - 1 if as_of_ns is None else as_of_ns
+        self.time_column = SENT if time.is_exchange(part) else RECEIVED
+        self.clock_offset_ns = None if as_of_ns is None or time.is_exchange(part) else clock_offsets(snapshot).get(part)
         self.mbo, self.states = read_book_rows(
             snapshot, DeriveTask(part, InstrumentFilter(frozenset({instrument_id}))), ReadStats()
         )
@@ -176,7 +188,8 @@ class _BookLookup:
         Rows are applied in order, so a late packet holds back those after it.
         """
         rows, own = day.rows, self._own_rows(day)
-        came = np.maximum.accumulate(rows.units.ts_recv[rows.rows.unit[own]]) if len(own) else np.empty(0, np.int64)
+        times = getattr(rows.units, self.time_column) if len(own) else np.empty(0, np.int64)
+        came = np.maximum.accumulate(times[rows.rows.unit[own]]) if len(own) else times
         by_then = own[came <= self.as_of_ns]
         ends = by_then[day.result.is_event_end[by_then]]
         end = int(ends[-1]) if len(ends) else -1
@@ -190,7 +203,9 @@ class _BookLookup:
             if day.snapshots.book[snapshot] == self._book_index
             and (
                 position <= 2 * end + 1
-                or (position <= 2 * next_row and day.snapshot_states[snapshot].header["ts_recv"] <= self.as_of_ns)
+                or (
+                    position <= 2 * next_row and day.snapshot_states[snapshot].header[self.time_column] <= self.as_of_ns
+                )
             )
         ]
         return end, recoveries
@@ -237,6 +252,8 @@ class _BookLookup:
 
     def _distrust_reason(self, day: DayReplay, end: int, recoveries: list[int], book: Book | None) -> str | None:
         result = day.result
+        if self.clock_offset_ns is not None:
+            return f"the capture clock was {offset_text(self.clock_offset_ns)}: use time='exchange'"
         newest = max(
             (int(result.recovery_position[result.recovery_snapshots == snapshot][0]) for snapshot in recoveries),
             default=-1,
@@ -284,7 +301,7 @@ class _BookLookup:
         return newest is None or newest.flags & MAYBE_BAD_BOOK != 0
 
     def _first_loss(self, day: DayReplay, end: int, since: int | None) -> int | None:
-        """When the last packet before the first gap after a sequence was received: the loss came later."""
+        """When the last packet before the first gap after a sequence was received or sent: the loss came later."""
         question = query_of("gaps", filters={self.part: InstrumentFilter()})
         rows = read_rows(self.snapshot, question, ["stream", "seq_version", "first_sequence"])
         rows = filter_rows(rows, is_in(rows.column("stream"), ["incremental"]))
@@ -295,14 +312,14 @@ class _BookLookup:
         behind = first[(int64_values(rows.column("seq_version")) == version) & (first > since)]
         if not len(behind):
             return None
-        return self._received_ts(version, int(behind.min()) - 1)
+        return self._packet_ts(version, int(behind.min()) - 1)
 
-    def _received_ts(self, version: int, sequence: int) -> int | None:
+    def _packet_ts(self, version: int, sequence: int) -> int | None:
         question = query_of("packets", filters={self.part: InstrumentFilter()})
-        rows = read_rows(self.snapshot, question, ["stream", "seq_version", "sequence", "ts_recv"])
+        rows = read_rows(self.snapshot, question, ["stream", "seq_version", "sequence", self.time_column])
         chosen = is_in(rows.column("stream"), ["incremental"]) & (int64_values(rows.column("sequence")) == sequence)
         own = filter_rows(rows, chosen & (int64_values(rows.column("seq_version")) == version))
-        times = int64_values(own.column("ts_recv"))
+        times = int64_values(own.column(self.time_column))
         return int(times.min()) if len(times) else None
 
 

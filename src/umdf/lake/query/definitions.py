@@ -17,10 +17,12 @@ from umdf.errors import UmdfError
 from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.query.arrays import filter_rows, int64_values, is_in, take_rows
 from umdf.lake.query.computed_rows import TASK_ROWS, DeriveTask
+from umdf.lake.query.query_times import RECEIVED, ComparedTime
 from umdf.lake.query.symbols import DELETED, InstrumentCatalog
 from umdf.lake.query.table_reader import InstrumentFilter, Partition, Query, ReadStats, query_of, read_rows
 from umdf.lake.query.times import TimeRange, format_dates, parse_time, to_trading_date
 from umdf.lake.schemas import Table
+from umdf.lake.schemas import table as table_named
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class DefinitionsAsOf:
         own = replace(self.query, filters={task.partition: InstrumentFilter(task.instrument_filter.ids)})
         rows = read_rows(snapshot, own, None, stats)
         if self.as_of_ns is not None:
-            rows = filter_rows(rows, int64_values(rows.column("ts_recv")) <= self.as_of_ns)
+            name = self.query.time.column(self.table, task.partition) or RECEIVED
+            rows = filter_rows(rows, int64_values(rows.column(name)) <= self.as_of_ns)
         ids = int64_values(rows.column("instrument_id"))
         _, last = np.unique(ids[::-1], return_index=True)
         rows = take_rows(rows, np.sort(len(ids) - 1 - last))
@@ -57,7 +60,9 @@ class DefinitionsAsOf:
         return filter_rows(rows, chosen)
 
 
-def partitions_in_force(catalog: InstrumentCatalog, at: Any) -> tuple[tuple[Partition, ...], int | None]:
+def partitions_in_force(
+    catalog: InstrumentCatalog, at: Any, time: ComparedTime
+) -> tuple[tuple[Partition, ...], int | None]:
     """For each channel the day whose definitions are in force, and the time up to which they count."""
     when = None if at is None else parse_time(at, "at")
     limit = when if isinstance(when, int) else None
@@ -66,7 +71,7 @@ def partitions_in_force(catalog: InstrumentCatalog, at: Any) -> tuple[tuple[Part
     for part in sorted(catalog.defined_partitions, key=lambda part: part[0] or date.min):
         if part[0] is None or part[0] > last:
             continue
-        if limit is None or _first_definition_ns(catalog.snapshot, part) <= limit:
+        if limit is None or _first_definition_ns(catalog.snapshot, part, time) <= limit:
             newest[part[1]] = part
     if not newest:
         catalog.check_has_dates(TimeRange())
@@ -76,10 +81,11 @@ def partitions_in_force(catalog: InstrumentCatalog, at: Any) -> tuple[tuple[Part
     return tuple(newest.values()), limit
 
 
-def _first_definition_ns(snapshot: LakeSnapshot, part: Partition) -> int:
-    """When the first definition of a day was received."""
-    bounds = [add.bounds("ts_recv") for add in snapshot.adds("definition", trading_date=part[0], channel_id=part[1])]
+def _first_definition_ns(snapshot: LakeSnapshot, part: Partition, time: ComparedTime) -> int:
+    """When the first definition of a day was received or sent."""
+    name = time.column(table_named("definition"), part) or RECEIVED
+    bounds = [add.bounds(name) for add in snapshot.adds("definition", trading_date=part[0], channel_id=part[1])]
     if any(bound is None for bound in bounds):
         question = query_of("definition", filters={part: InstrumentFilter()})
-        return int(int64_values(read_rows(snapshot, question, ["ts_recv"]).column(0)).min())
+        return int(int64_values(read_rows(snapshot, question, [name]).column(0)).min())
     return min(int(bound[0]) for bound in bounds if bound is not None)

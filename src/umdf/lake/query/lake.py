@@ -24,6 +24,7 @@ from umdf.lake.query.definitions import DefinitionsAsOf, partitions_in_force
 from umdf.lake.query.joins import JOIN_ORDERS, QUOTE_TABLES, TradesWithQuotes, quote_fields
 from umdf.lake.query.name_lookup import DERIVED_DEPTHS, check_choice, resolve_columns, resolve_schema, time_column
 from umdf.lake.query.price_styles import OutputFormat
+from umdf.lake.query.query_times import compared_time
 from umdf.lake.query.ranges import Range, derived_rows_of
 from umdf.lake.query.symbols import InstrumentCatalog, parse_symbols
 from umdf.lake.query.table_reader import Query
@@ -100,12 +101,15 @@ class Lake:
         *,
         stype_in: str = "raw",
         exclude_stale: bool = False,
+        time: str = "auto",
         price_type: str = "decimal",
         pretty_ts: bool = True,
         columns: Sequence[str] | None = None,
     ) -> Range:
         """Rows of a schema. `start` is inclusive, `end` exclusive; a date is a trading date, times are UTC by default.
 
+        `time` is what they are compared with: "receive" time, "exchange" time (ts_send), or "auto": receive time, but
+        exchange time on channel-days with a recording whose clock is off.
         `exclude_stale` skips rows that may be wrong because messages were lost before (MAYBE_BAD_BOOK).
         """
         table, style, span = (
@@ -115,6 +119,7 @@ class Lake:
         )
         if span.has_times and time_column(table) is None:
             raise UsageError(f"{table.name} has no timestamps", "use dates, for example 2026-11-13")
+        compared = compared_time(self.snapshot, time, table)
         if exclude_stale and "flags" not in table.schema.names:
             raise UsageError(f"exclude_stale does not apply to {table.name}", "omit it")
         if symbols is not None and "instrument_id" not in table.schema.names:
@@ -122,7 +127,7 @@ class Lake:
         named = resolve_columns(table, columns, _extra_columns(stype_in, symbols))
         needed = [table.name, *(["mbo"] if table.name in DERIVED_DEPTHS else [])]
         selection = self.catalog.select(symbols, stype_in, span, needed)
-        question = Query(table, span, None if selection is None else selection.filters, exclude_stale)
+        question = Query(table, span, None if selection is None else selection.filters, exclude_stale, compared)
         maker = derived_rows_of(self.snapshot, question)
         return Range(self.snapshot, question, selection, named, style, self._session, maker)
 
@@ -136,6 +141,7 @@ class Lake:
         by: str = "position",
         stype_in: str = "raw",
         exclude_stale: bool = False,
+        time: str = "auto",
         price_type: str = "decimal",
         pretty_ts: bool = True,
         columns: Sequence[str] | None = None,
@@ -150,7 +156,8 @@ class Lake:
         more = [*(field.name for field in quote_fields(known)), *_extra_columns(stype_in, symbols)]
         named = resolve_columns(table, columns, more)
         selection = self.catalog.select(symbols, stype_in, span, ["trades"])
-        question = Query(table, span, None if selection is None else selection.filters, exclude_stale)
+        compared = compared_time(self.snapshot, time, table)
+        question = Query(table, span, None if selection is None else selection.filters, exclude_stale, compared)
         maker = TradesWithQuotes(question, known, by)
         return Range(self.snapshot, question, selection, named, style, self._session, maker)
 
@@ -160,16 +167,19 @@ class Lake:
         symbols: Symbols = None,
         *,
         stype_in: str = "raw",
+        time: str = "auto",
         price_type: str = "decimal",
         pretty_ts: bool = True,
         columns: Sequence[str] | None = None,
     ) -> Range:
-        """The definitions in force at a time, without those deleted by then; a date means the end of that day."""
+        """The definitions in force at a time, without those deleted by then; a date means the end of that day. `time`
+        is as in `get_range`."""
         table, style = tables()["definition"], OutputFormat(price_type, pretty_ts)
         named = resolve_columns(table, columns, _extra_columns(stype_in, symbols))
-        parts, limit = partitions_in_force(self.catalog, at)
+        compared = compared_time(self.snapshot, time, table)
+        parts, limit = partitions_in_force(self.catalog, at, compared)
         selection = self.catalog.select_in(symbols, stype_in, list(parts))
-        question = Query(table, filters=None if selection is None else selection.filters)
+        question = Query(table, filters=None if selection is None else selection.filters, time=compared)
         maker = DefinitionsAsOf(question, limit, parts)
         return Range(self.snapshot, question, selection, named, style, self._session, maker)
 
@@ -182,9 +192,11 @@ class Lake:
         channel: int | None = None,
         lending: bool = False,
         stype_in: str = "raw",
+        time: str = "auto",
     ) -> BookAt:
-        """The book after everything received by a time; a date means the end of that day."""
-        return book_at(self.catalog, symbol, at, depth, channel, lending, stype_in)
+        """The book after everything received by a time, or sent by then; a date means the end of that day. `time` is as
+        in `get_range`; by "receive" time, a book is not trusted if the clock of its recording is off."""
+        return book_at(self.catalog, symbol, at, depth, channel, lending, stype_in, time)
 
     def continuous_contracts(self, symbols: str | Iterable[str], start: Any = None, end: Any = None) -> pa.Table:
         """The contract of a continuous symbol on each trading date, and the volume that ranked it."""

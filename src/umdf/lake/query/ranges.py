@@ -213,10 +213,13 @@ class Range:
 
         question, table = self.query, self.query.table
         frame = self.snapshot.spark_frame(spark, table.name, select_files(self.snapshot, question))
-        if question.time_column is not None:
-            low, high = question.span.start_ns, question.span.end_ns
-            frame = frame.filter(f.col(question.time_column) >= low) if low is not None else frame
-            frame = frame.filter(f.col(question.time_column) < high) if high is not None else frame
+        if (name := question.time_column((None, None))) is not None:
+            low, high, time = question.span.start_ns, question.span.end_ns, f.col(name)
+            for part in question.time.off:  # their rows are compared by another time
+                is_part = (f.col("trading_date") == f.lit(part[0])) & (f.col("channel_id") == f.lit(part[1]))
+                time = f.when(is_part, f.col(question.time_column(part) or name)).otherwise(time)
+            frame = frame.filter(time >= low) if low is not None else frame
+            frame = frame.filter(time < high) if high is not None else frame
         if question.exclude_stale:
             frame = frame.filter(f.col("flags").bitwiseAND(MAYBE_BAD_BOOK) == 0)
         if question.filters is None:

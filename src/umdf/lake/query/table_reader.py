@@ -22,7 +22,8 @@ from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.parquet.data_files import FileAdd
 from umdf.lake.parquet.file_reader import open_file
 from umdf.lake.query.arrays import constant_array, empty_table, filter_rows, int64_values, is_in, is_valid, take_rows
-from umdf.lake.query.name_lookup import STREAM_ORDERED_TABLES, sort_columns, time_column
+from umdf.lake.query.name_lookup import STREAM_ORDERED_TABLES, sort_columns
+from umdf.lake.query.query_times import AUTO_TIME, ComparedTime
 from umdf.lake.query.times import TimeRange
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
@@ -62,10 +63,11 @@ class Query:
     span: TimeRange = ALL_TIMES
     filters: Mapping[Partition, InstrumentFilter] | None = None  # None: every instrument
     exclude_stale: bool = False
+    time: ComparedTime = AUTO_TIME
 
-    @property
-    def time_column(self) -> str | None:
-        return time_column(self.table) if self.span.has_times else None
+    def time_column(self, part: Partition) -> str | None:
+        """The column that times are compared with; None if there are none."""
+        return self.time.column(self.table, part) if self.span.has_times else None
 
     def filter_for(self, part: Partition) -> InstrumentFilter | None:
         return ALL_INSTRUMENTS if self.filters is None else self.filters.get(part)
@@ -105,7 +107,7 @@ def select_files(snapshot: LakeSnapshot, question: Query) -> list[FileAdd]:
         if wanted is None or (part[0] is not None and not question.span.includes_date(part[0], MARGIN_DAYS)):
             continue
         bounds = _file_bounds(add)
-        if wanted.may_match(bounds) and _overlaps_time(question, bounds):
+        if wanted.may_match(bounds) and _overlaps_time(question, part, bounds):
             found.append(add)
     return found
 
@@ -116,10 +118,11 @@ def _file_bounds(add: FileAdd) -> dict[str, tuple[Any, Any]]:
     return {name: (low[name], high[name]) for name in low.keys() & high.keys()}
 
 
-def _overlaps_time(question: Query, bounds: Mapping[str, tuple[Any, Any]]) -> bool:
-    if question.time_column is None or question.time_column not in bounds:
+def _overlaps_time(question: Query, part: Partition, bounds: Mapping[str, tuple[Any, Any]]) -> bool:
+    name = question.time_column(part)
+    if name is None or name not in bounds:
         return True
-    first, last = bounds[question.time_column]
+    first, last = bounds[name]
     low, high = question.span.start_ns, question.span.end_ns
     return (low is None or last >= low) and (high is None or first < high)
 
@@ -199,7 +202,7 @@ def _helper_columns(question: Query, ordered: bool) -> set[str]:
         if ordered
         else set()
     )
-    needed |= {question.time_column} if question.time_column else set()
+    needed |= question.time.columns(table) if question.span.has_times else set()
     needed |= {"flags"} if question.exclude_stale else set()
     needed |= {"instrument_id", "symbol"} if question.filters is not None else set()
     needed |= {"trading_date", "channel_id"} if not table.partition else set()
@@ -222,7 +225,7 @@ def _read_file(
         with open_file(path) as file:
             instrument_filter = question.filter_for(partition_of(add)) or ALL_INSTRUMENTS
             groups = _row_groups_with_ids(
-                file, _select_row_groups(file, question, instrument_filter), instrument_filter
+                file, _select_row_groups(file, question, partition_of(add), instrument_filter), instrument_filter
             )
             stats.row_groups += file.num_row_groups
             stats.row_groups_read += len(groups)
@@ -246,8 +249,10 @@ def _column(rows: pa.Table, each: pa.Field, add: FileAdd, table: Table) -> Any:
     return column if column.type == each.type else column.cast(each.type)
 
 
-def _select_row_groups(file: pq.ParquetFile, question: Query, instrument_filter: InstrumentFilter) -> list[int]:
-    asked = {"instrument_id", "symbol", question.time_column}
+def _select_row_groups(
+    file: pq.ParquetFile, question: Query, part: Partition, instrument_filter: InstrumentFilter
+) -> list[int]:
+    asked = {"instrument_id", "symbol", question.time_column(part)}
     names = {file.schema.column(at).path: at for at in range(len(file.schema.names))}
     places = {name: names[name] for name in asked if name in names}
     found = []
@@ -255,7 +260,7 @@ def _select_row_groups(file: pq.ParquetFile, question: Query, instrument_filter:
         group = file.metadata.row_group(number)
         stats = {name: group.column(at).statistics for name, at in places.items()}
         bounds = {name: (one.min, one.max) for name, one in stats.items() if one is not None and one.has_min_max}
-        if instrument_filter.may_match(bounds) and _overlaps_time(question, bounds):
+        if instrument_filter.may_match(bounds) and _overlaps_time(question, part, bounds):
             found.append(number)
     return found
 
@@ -280,9 +285,10 @@ def row_mask(rows: pa.Table, question: Query, partition: Partition) -> NDArray[n
         mask &= is_valid(rows.column("instrument_id"))
     if instrument_filter.symbols is not None and "symbol" in rows.schema.names:
         mask &= is_in(rows.column("symbol"), instrument_filter.symbols)
-    if question.time_column is not None:
-        times, span = int64_values(rows.column(question.time_column)), question.span
-        mask &= is_valid(rows.column(question.time_column))
+    name = question.time_column(partition)
+    if name is not None:
+        times, span = int64_values(rows.column(name)), question.span
+        mask &= is_valid(rows.column(name))
         mask &= times >= span.start_ns if span.start_ns is not None else True
         mask &= times < span.end_ns if span.end_ns is not None else True
     if question.exclude_stale:

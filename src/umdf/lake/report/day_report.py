@@ -15,9 +15,11 @@ from typing import Any
 
 from umdf.lake.commit import ledger
 from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.recording.capture_clock import offset_text
 from umdf.lake.report.feed import (
     DIFFERENT,
     EQUAL,
+    INCREMENTAL,
     CheckSummary,
     GapSummary,
     LineQuality,
@@ -100,7 +102,7 @@ def day_report(root: str | os.PathLike[str], trading_date: date | None = None) -
     gaps, checks, quarantine = summarize_gaps(day, names), summarize_checks(day, names), summarize_quarantine(day)
     lines, states, messages = line_quality(day, gaps), untrusted_books(day, names), messages_by_second(day)
     books, bad_books = states or (None, ())
-    verdict = _verdict(bool(lines) and states is not None, gaps, checks, quarantine, bad_books)
+    verdict = _verdict(lines, states is not None, gaps, checks, quarantine, bad_books)
     inputs = {entry.digest: entry.size_bytes for entry in ledger.entries(snapshot) if entry.trading_date == day.date}
     return DayReport(
         trading_date=str(day.date),
@@ -114,7 +116,7 @@ def day_report(root: str | os.PathLike[str], trading_date: date | None = None) -
         input_bytes=sum(inputs.values()),
         messages=None if messages is None else sum(messages.values()),
         verdict=verdict,
-        summary=(HEADLINES[verdict], *_summary(bool(lines), gaps, checks, quarantine, books, bad_books)),
+        summary=(HEADLINES[verdict], *_summary(lines, gaps, checks, quarantine, books, bad_books)),
         tables=tuple(_table_sizes(day)),
         totals=channel_totals(statistics),
         active=most_active(day, statistics, names),
@@ -136,7 +138,8 @@ def _table_sizes(day: LakeDay) -> Iterable[TableSize]:
 
 
 def _verdict(
-    is_known: bool,
+    lines: tuple[LineQuality, ...],
+    has_states: bool,
     gaps: GapSummary,
     checks: CheckSummary,
     quarantine: tuple[QuarantineGroup, ...],
@@ -144,20 +147,35 @@ def _verdict(
 ) -> str:
     if bad or gaps.total("open") or gaps.total("unaccounted") or quarantine or checks.total(DIFFERENT):
         return DAMAGED
-    if not is_known:
+    if not lines or not has_states:
         return UNKNOWN
-    return RECOVERED if gaps.channels else COMPLETE
+    return RECOVERED if gaps.channels or any(_loop_losses(lines)) else COMPLETE
+
+
+def _loop_losses(lines: tuple[LineQuality, ...]) -> tuple[int, int]:
+    """Sequences that the looping streams lost, and incomplete snapshots."""
+    loops = [line for line in lines if line.stream != INCREMENTAL]
+    return sum(line.lost or 0 for line in loops), sum(line.incomplete_snapshots or 0 for line in loops)
 
 
 def _summary(
-    has_lines: bool,
+    lines: tuple[LineQuality, ...],
     gaps: GapSummary,
     checks: CheckSummary,
     quarantine: tuple[QuarantineGroup, ...],
     books: int | None,
     bad: tuple[UntrustedBook, ...],
 ) -> Iterable[str]:
-    yield _sentence(*_gap_phrases(has_lines, gaps), *_book_phrases(checks, books, bad))
+    yield _sentence(*_gap_phrases(bool(lines), gaps), *_book_phrases(checks, books, bad))
+    lost, incomplete = _loop_losses(lines)
+    if lost or incomplete:
+        phrase = f"the snapshot and instrument streams lost {_plural(lost, 'sequence number')}"
+        yield _sentence(phrase, f"{_plural(incomplete, 'snapshot')} {'is' if incomplete == 1 else 'are'} incomplete")
+    off = [line for line in lines if line.is_clock_off]
+    if off:
+        worst = max(off, key=lambda line: abs(line.clock_offset_ns or 0))
+        where = f"the capture clock of channel {worst.channel_id}, line {worst.line}"
+        yield _sentence(f"{where}, is {offset_text(worst.clock_offset_ns or 0)}", "its receive times are not reliable")
     if checks.snapshots:
         yield _sentence(_check_phrase(checks))
     if quarantine:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from umdf.lake.books.state_record import HEADER, HEADER_FIELDS
 from umdf.lake.commit import ledger
-from umdf.lake.plan.gap_timeline import START
+from umdf.lake.plan.gap_timeline import JOIN
+from umdf.lake.recording.capture_clock import is_clock_off
 from umdf.lake.report.lake_day import LakeDay, has_flag
 from umdf.market.families import MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
@@ -25,7 +26,7 @@ Symbols = Mapping[int, str]  # symbols by instrument
 
 @dataclass(frozen=True)
 class LineQuality:
-    """One line of one stream. Only the incremental stream has gaps and arbitration."""
+    """One line of one stream. Only the incremental stream has arbitration."""
 
     channel_id: int
     stream: str
@@ -46,6 +47,12 @@ class LineQuality:
     peak_packets_1s: int | None
     ts_first: int | None
     ts_last: int | None
+    clock_offset_ns: int | None
+    incomplete_snapshots: int | None
+
+    @property
+    def is_clock_off(self) -> bool:
+        return is_clock_off(self.clock_offset_ns)
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ def line_quality(day: LakeDay, gaps: GapSummary) -> tuple[LineQuality, ...]:
     for row in sorted(rows, key=_line_sort_key):
         channel, is_incremental = row["channel_id"], row["stream"] == INCREMENTAL
         line_fields: dict[str, Any] = {
-            "lost": row["lost"] if is_incremental else None,
+            "lost": row["lost"],
             "first_arrivals": row["first_arrivals"] if is_incremental else None,
             "all_arrivals": arrivals[channel] if is_incremental else None,
             "numbers": arrivals[channel] + missing.get(channel, 0) if is_incremental else None,
@@ -163,16 +170,16 @@ def _arrivals(rows: list[dict[str, Any]]) -> Counter[int]:
 
 def summarize_gaps(day: LakeDay, symbols: Symbols) -> GapSummary:
     counts: dict[int, Counter[str]] = defaultdict(Counter)
-    rows = day.dataset("gaps").to_table().to_pylist()
+    rows = [row for row in day.dataset("gaps").to_table().to_pylist() if row["stream"] == INCREMENTAL]
     for row in rows:
         count = counts[row["channel_id"]]
-        if row["cause"] == START:
+        if row["cause"] == JOIN:
             count["before"] += row["missing"]
         else:
             count.update({"gaps": 1, "missing": row["missing"], "open": int(row["recovered_by"] is None)})
     for channel, missing in ({} if rows else _unaccounted(day)).items():
         counts[channel]["unaccounted"] = missing
-    lost = [row for row in rows if row["cause"] != START]
+    lost = [row for row in rows if row["cause"] != JOIN]
     chosen = sorted(lost, key=lambda row: (row["recovered_by"] is not None, -row["missing"]))[:MAX_LISTED]
     return GapSummary(
         tuple(ChannelGaps(channel, **count) for channel, count in sorted(counts.items())),

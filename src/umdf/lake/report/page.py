@@ -165,13 +165,13 @@ def _lines(report: DayReport) -> Iterator[Html]:
         return
     columns = (
         "channel|stream|line|packets#|messages#|lost#|loss#|duplicates#|late#|corrupt#|first#|skew, median#|"
-        "skew, 99 %#|skew, maximum#|per second#|busiest second#"
+        "skew, 99 %#|skew, maximum#|per second#|busiest second#|clock offset#|incomplete snapshots#"
     )
     yield table(columns.split("|"), map(_line_row, report.lines))
     yield paragraph(
         "First: share of units that this line delivered first. Skew: how much later than the first line it delivered "
         "the others. Per second and busiest second: packets, on average and at most. Only the incremental stream is "
-        "arbitrated."
+        "arbitrated. Clock offset: capture clock minus exchange clock; most of a small one is the way of the packets."
     )
 
 
@@ -184,8 +184,15 @@ def _line_row(line: LineQuality) -> tuple[Html, ...]:
         count(line.lost), percentage(line.lost, line.numbers), count(line.duplicates), count(line.late),
         count(line.corrupt), percentage(line.first_arrivals, line.all_arrivals), duration(line.skew_p50_ns),
         duration(line.skew_p99_ns), duration(line.skew_max_ns),
-        Html("&lt;1") if rate == 0 else count(rate), count(line.peak_packets_1s),
+        Html("&lt;1") if rate == 0 else count(rate), count(line.peak_packets_1s), _clock(line),
+        count(line.incomplete_snapshots),
     )  # fmt: skip
+
+
+def _clock(line: LineQuality) -> Html:
+    if line.is_clock_off:
+        return pill(f"{(line.clock_offset_ns or 0) / SECOND_NS:,.3f} s", "bad")
+    return duration(line.clock_offset_ns)
 
 
 def _gaps(report: DayReport) -> Iterator[Html]:

@@ -31,7 +31,8 @@ def temporary_decompression(compressed_digests: frozenset[str]) -> Iterator[Call
             digest = source["digest"]
             if digest in compressed_digests and digest not in paths:
                 paths[digest] = decompress(source["path"], digest, Path(directory))[0]
-            return source | {"path": paths.get(digest, source["path"])}
+            earlier = {"earlier": [plain(each) for each in source["earlier"]]} if "earlier" in source else {}
+            return source | {"path": paths.get(digest, source["path"])} | earlier
 
         yield plain
 

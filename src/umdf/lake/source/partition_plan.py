@@ -53,12 +53,12 @@ ConfiguredStreams = Mapping[MulticastGroup, Mapping[str, Any]]
 
 def survey_files(paths: Iterable[str | os.PathLike[str]]) -> list[SurveyResult]:
     """Surveys, once per content, in this order; an error if a file is not a capture."""
-    by_digest: dict[str, SurveyResult] = {}
+    by_content: dict[str, SurveyResult] = {}
     for file, result in _cached_surveys([_identify_file(path) for path in paths]):
         if result.get("no_capture"):
             raise CaptureError(f"{file.path}: {result['warnings'][0][1]}", "exclude this file")
-        by_digest.setdefault(result["digest"], result)
-    return list(by_digest.values())
+        by_content.setdefault(result.get("content_digest", result["digest"]), result)
+    return list(by_content.values())
 
 
 class FileIdentity(NamedTuple):

@@ -37,7 +37,7 @@ from umdf.lake.books.instrument_rows import (
 from umdf.lake.books.intervals import OPEN_SUFFIX
 from umdf.lake.books.replay import Numbers
 from umdf.lake.books.reset_rows import BookResets
-from umdf.lake.books.snapshot_rows import DaySpan, read_snapshots
+from umdf.lake.books.snapshot_rows import DaySpan, EpochStarts, read_snapshots
 from umdf.lake.books.state_columns import read_states
 from umdf.lake.books.table_columns import family_table
 from umdf.lake.parquet.data_files import FileAdd, FileStamp
@@ -143,7 +143,7 @@ class _BooksTask:
         self.staged = [StagedFile.from_json(file) for file in arguments["staged"]]
         snapshots = [StagedFile.from_json(file) for file in arguments.get("snapshots") or []]
         definitions = [StagedFile.from_json(file) for file in arguments.get("definitions") or []]
-        self.epochs, self.timeline, self.epoch_times = parse_timeline(arguments.get("timeline") or {})
+        self.epochs, self.timeline, self.epoch_starts = parse_timeline(arguments.get("timeline") or {})
         day = datetime.date(1970, 1, 1) + datetime.timedelta(days=self.date)
         partition = {"trading_date": day, "channel_id": self.channel}
         is_compressed = bool(arguments.get("is_compressed", True))
@@ -229,7 +229,7 @@ class _BooksTask:
             for intake in (self.trades, self.statistics)
         )
         snapshots = read_snapshots(
-            self.snapshot_headers, self.snapshot_rows, first, last, ids, self.epochs, self.epoch_times
+            self.snapshot_headers, self.snapshot_rows, first, last, ids, self.epochs, self.epoch_starts
         )
         snapshots = snapshots.in_span(self.day_span)
         snapshot_statistics = group_snapshot_statistics(self.snapshot_statistics, first, last, ids)
@@ -270,25 +270,31 @@ class _BooksTask:
         )
 
 
-def parse_timeline(timeline: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[int]]:
+def parse_timeline(timeline: Mapping[str, Any]) -> tuple[Epochs, Timeline, EpochStarts]:
     """The timeline from the channel's plan: epochs in order, gaps, the last sequence and the start of each epoch."""
     epochs, times = Epochs(), []
+    first: dict[int, int] = {}
     last: dict[int, int] = {}
+    joined: dict[int, int] = {}
     for one in timeline.get("epochs") or []:
         rank = epochs.rank(int(one["seq_version"]))
+        first[rank] = int(one.get("first") or 0)
         times.append(int(one.get("ts_recv") or NULL))
         if one.get("last") is not None:
             last[rank] = int(one["last"])
     by_epoch: dict[int, set[tuple[int, int, int]]] = {}
     for gap in timeline.get("gaps") or []:
         gap_fields = int(gap["first"]), int(gap["last"]), int(gap.get("ts_before", NULL))
-        by_epoch.setdefault(epochs.rank(int(gap["seq_version"])), set()).add(gap_fields)
+        rank = epochs.rank(int(gap["seq_version"]))
+        by_epoch.setdefault(rank, set()).add(gap_fields)
+        if gap_fields[1] < first.get(rank, 0):
+            joined[rank] = int(gap["ts_send"])
     gap_columns = {epoch: np.array(sorted(some), np.int64).T.copy() for epoch, some in by_epoch.items()}
     gaps, sent = (
         {epoch: (some[0], some[1]) for epoch, some in gap_columns.items()},
         {e: some[2] for e, some in gap_columns.items()},
     )
-    return epochs, Timeline(gaps, last, dict(enumerate(times)), sent), times
+    return epochs, Timeline(gaps, last, dict(enumerate(times)), sent, joined), EpochStarts(times, [*first.values()])
 
 
 def group_snapshot_statistics(family: StagedFamily, first: int, last: int, ids: Numbers) -> RowsByBook | None:

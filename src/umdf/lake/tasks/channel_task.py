@@ -22,10 +22,13 @@ from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.schemas import table
 from umdf.lake.tasks.instrument_list import InstrumentList
 from umdf.lake.tasks.instrument_list import build_instrument_list as symbols_and_depths
-from umdf.lake.tasks.last_states import LastStates
+from umdf.lake.tasks.last_states import NOWHERE, SEQUENCE_BITS, LastStates, StreamGaps
+from umdf.lake.tasks.protocols import SBE
 from umdf.lake.tasks.staging import BUCKETS, StagedFile, StagedWriter, read_staged
 from umdf.lake.tasks.unchanged_definitions import DefinitionFilter
 from umdf.market.arrow import record_batch
+from umdf.market.families import NULL
+from umdf.market.rows import Events, Numbers
 
 INCREMENTAL_FAMILIES = ("status", "news", "price_band", "imbalance", "execution_summary", "control")
 TABLES = ("definition", *INCREMENTAL_FAMILIES, "snapshot")
@@ -35,7 +38,7 @@ ALL_BUCKETS = range(BUCKETS + 1)
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     """{"root", "stamp", "directory", "channel_id", "trading_date", "staged", "snapshots", "instruments", "tables",
-    "part", "before": staged definitions, "listed", "states"} → {"files", "rows", "definitions": staged, "listed",
+    "part", "gaps", "join", "before": staged definitions, "listed", "states"} → {"files", "rows", "definitions": staged, "listed",
     "renamed", "states", "ends"}."""
     staged, snapshots, instruments = (
         [StagedFile.from_json(staged_file) for staged_file in task[name]]
@@ -56,11 +59,13 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     day.write("definition", [new_definitions, incremental_definitions])
     for family in INCREMENTAL_FAMILIES:
         day.write(family, (read_staged(staged, family, buckets) for buckets in _bucket_packs(staged, family)))
-    states = LastStates(task["states"], day.instruments, part.versions)
+    gaps = StreamGaps(task["gaps"], NOWHERE if task["join"] is None else task["join"])
+    has_rpt_seq = task["protocol"] == SBE  # of statuses
+    states = LastStates(task["states"], day.instruments, part.versions, gaps, has_rpt_seq)
     controls, statuses = (read_staged(staged, family, ALL_BUCKETS) for family in ("control", "status"))
     states.apply(controls, incremental_definitions, statuses)
-    states.apply_snapshots(read_staged(snapshots, "status", ALL_BUCKETS))
     snapshot_events = read_staged(snapshots, "snapshot", ALL_BUCKETS)
+    states.apply_snapshots(read_staged(snapshots, "status", ALL_BUCKETS), _positions_held(snapshot_events, part))
     day.write("snapshot", [snapshot_events.take({"snapshot": part.contains(snapshot_events)})], is_deduplicated=True)
     return {
         "files": day.files,
@@ -71,6 +76,14 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
         "states": states.to_json(),
         "ends": states.final_states(),
     }
+
+
+def _positions_held(snapshots: Events, part: DaySpan) -> tuple[Numbers, Numbers]:
+    """When snapshots were sent, and their positions in the incremental stream, as far as they are known."""
+    rows, ranks = snapshots.rows("snapshot"), part.ranks(snapshots)
+    last = rows.column("last_sequence")
+    position = ranks.astype(np.int64) << SEQUENCE_BITS | last
+    return snapshots.units.ts_send[rows.unit], np.where((ranks >= 0) & (last != NULL), position, NOWHERE)
 
 
 def changed_instruments(before: InstrumentList, after: InstrumentList) -> list[int]:

@@ -45,6 +45,7 @@ class Headers(NamedTuple):
     split: Column
     weight: Column  # 1 for the first of a packet
     is_cut: Column  # no valid header; FAST: a message of an unknown template
+    announced: Column  # of a Binary heartbeat: the last sequence before its nextSeqNo; 0: none
 
     def take(self, rows: Any) -> Headers:
         return Headers(*(column[rows] for column in self))
@@ -77,7 +78,7 @@ class HeaderChecker:
         return reported, is_damaged
 
 
-NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_))
+NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, np.zeros(0, np.bool_), np.zeros(0, np.int64))
 
 
 def mask_foreign_headers(headers: Headers) -> Mask:

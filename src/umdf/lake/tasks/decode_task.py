@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.parquet.data_files import FileStamp
+from umdf.lake.recording.capture_clock import flag_untrusted_times
 from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.tasks import looping_stream_task
 from umdf.lake.tasks.flow_packets import Numbers, SplitSource
@@ -81,6 +82,8 @@ class _SpanDecoder:
             decoded = protocol.decode(units.take(slice(low, high)))
             at = units.sequence[low:high] - span.base
             self.ts_send[at], self.messages[at] = decoded.events.units.ts_send, decoded.messages
+            if gathered.is_clock_off is not None:
+                flag_untrusted_times(decoded.events, gathered.is_clock_off[at])
             if low >= first:
                 for row, reason in decoded.corrupt.items():
                     damaged[packet_location(gathered, low + row)] = _quarantine_entry(gathered, low + row, reason)
@@ -107,6 +110,7 @@ class _SpanDecoder:
             quarantined = [*gathered.quarantined, *self.unknown_messages, *own]
             files["quarantine"] = write_quarantine(target, task, gathered.sources, gathered.span.epoch, quarantined)
         first, _ = gathered.first_arrival()
+        arrived = first[gathered.own][first[gathered.own] != NEVER]
         staged = self.staged.close()
         return {
             "channel_id": task["channel_id"],
@@ -118,9 +122,10 @@ class _SpanDecoder:
             "staged": [each.to_json() for each in staged],
             "files": {name: [added.to_json()] for name, added in files.items() if added},
             "missing": _missing_runs(first[gathered.own], span.first, self.ts_send[gathered.own]),
-            "ts_last": int(first[gathered.own][-1]) if span.last >= span.first else None,
+            "ts_last": int(arrived[-1]) if len(arrived) else None,
             "ts_sent": _last_ts_send(self.ts_send[gathered.own]),
             "quality": line_quality(gathered, self.messages, task["lines"]),
+            "comparisons": gathered.comparisons,
             "messages": int(self.messages[gathered.own].sum()),
             "not_stored": overflow_count(quarantined),
             "notices": self.notices,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.recording.capture_clock import is_clock_off
+from umdf.lake.recording.repeated_packets import EarlierPackets
 from umdf.lake.tasks.survey import split_of
 from umdf.market.families import NULL
 from umdf.sync.raw_units import RawUnits
@@ -40,11 +43,19 @@ class SplitSource:
     is_fresh: bool = True  # the file is not in the lake yet
     epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this epoch
     refused: tuple[tuple[int, int, int], ...] = ()  # offset, sequence and date of packets with damaged headers
+    # Splits of other files with packets of this line from the same time, whose packets count: digest, path and split.
+    earlier: tuple[dict[str, Any], ...] = ()
+    clock_offset_ns: int | None = None
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> SplitSource:
         pairs = {name: tuple(tuple(each) for each in content[name]) for name in ("epochs", "refused")}
-        return cls(**{**content, "flow": tuple(content["flow"]), **pairs})
+        others = {"flow": tuple(content["flow"]), "earlier": tuple(content["earlier"])}
+        return cls(**{**content, **others, **pairs})
+
+    @property
+    def is_clock_off(self) -> bool:
+        return is_clock_off(self.clock_offset_ns)
 
     def quarantined_at(self, offset: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
         """Which packets at these offsets are refused, and their dates."""
@@ -82,13 +93,24 @@ class PacketReader(Protocol):
 
 
 def read_packets(source: SplitSource) -> Iterator[PacketBatch]:
-    """The packets of the source's flow, batch by batch."""
-    split = split_of(source.split, source.path)
-    with open_capture(split, batch_packets=BATCH_PACKETS, buffer_bytes=CHUNK_BYTES, corrupt=True) as capture:
+    """The packets of the source's flow, batch by batch, without those that an earlier file has too."""
+    if not source.earlier:
+        yield from _flow_packets(source.path, source.split, source.flow)
+        return
+    others = (_flow_packets(other["path"], other["split"], source.flow) for other in source.earlier)
+    earlier = EarlierPackets(chain.from_iterable(others))
+    for batch in _flow_packets(source.path, source.split, source.flow):
+        new = earlier.without_repeats(batch)
+        if len(new):
+            yield new
+
+
+def _flow_packets(path: str, split: dict[str, Any], wanted: tuple[str, int]) -> Iterator[PacketBatch]:
+    with open_capture(
+        split_of(split, path), batch_packets=BATCH_PACKETS, buffer_bytes=CHUNK_BYTES, corrupt=True
+    ) as capture:
         for batch in capture:
-            flow_numbers = [
-                number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == source.flow
-            ]
+            flow_numbers = [number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == wanted]
             is_selected = batch.flow == flow_numbers[0] if len(flow_numbers) == 1 else np.isin(batch.flow, flow_numbers)
             if is_selected.all():
                 yield batch

@@ -8,13 +8,16 @@ that is read first is kept; if that turns out to be damaged, it is `excluded` an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.recording.capture_clock import FirstArrivals
+from umdf.lake.recording.contradictions import Comparison, ContentComparer
+from umdf.lake.recording.repeated_packets import content_hashes
 from umdf.lake.tasks.duplicates import WRONG_SEQUENCE, DuplicateTracker, first_arrivals_by_key
 from umdf.lake.tasks.flow_packets import (
     CORRUPT,
@@ -35,6 +38,8 @@ from umdf.sync.raw_units import RawUnits, empty_units
 from umdf.transport.capture import PacketBatch
 
 NEVER = np.iinfo(np.int64).max
+FAR_SEQUENCE = "its number is far from all others"
+LONE_RESTART = "its line restarted the numbering alone"
 OVERLAP = 256  # sequences before and after a span that are read with it
 
 PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and sequence of unusable copies
@@ -89,6 +94,8 @@ class GatheredSpan:
     repeated: dict[int, Numbers]  # by line: sequences of the span (without overlap) that it delivered again
     packets: PacketRecords
     quarantined: list[QuarantineEntry]
+    is_clock_off: NDArray[np.bool_] | None  # by sequence, including the overlap; None: all clocks can be right
+    comparisons: list[Comparison] = field(default_factory=list)
 
     @property
     def own(self) -> slice:
@@ -112,6 +119,8 @@ class GatheredSpan:
             {line: numbers[numbers <= last] for line, numbers in self.repeated.items()},
             PacketRecords(*(column[is_packet_kept] for column in vars(packets).values())),
             quarantined,
+            None if self.is_clock_off is None else self.is_clock_off[: span.size],
+            self.comparisons,
         )
 
     def first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
@@ -146,10 +155,13 @@ def gather_span(
         return gatherer
 
     gatherer = read(excluded)
-    if gatherer.duplicates.conflicting:
+    comparisons = gatherer.contents.comparisons()
+    if gatherer.duplicates.conflicting and not any(each.is_systematic for each in comparisons):
         misnumbered = read(excluded, conflicting=frozenset(gatherer.duplicates.conflicting)).duplicates.misnumbered()
         gatherer = read(excluded | misnumbered, misnumbered)
-    return gatherer.finish()
+    gathered = gatherer.finish()
+    gathered.comparisons = comparisons
+    return gathered
 
 
 class _Gatherer:
@@ -170,7 +182,9 @@ class _Gatherer:
             misnumbered,
         )
         self.duplicates = DuplicateTracker(span.base, span.size, conflicting)
+        self.contents = ContentComparer(span.first, span.last, [(source.digest, source.line) for source in sources])
         self._is_present = np.zeros(span.size, np.bool_)
+        self._first_arrivals = FirstArrivals(span.size) if any(source.is_clock_off for source in sources) else None
         self._arrival: dict[int, Numbers] = {}
         self._repeated: dict[int, list[Numbers]] = {}
         self._parts: list[tuple[RawUnits, NDArray[np.int32], Numbers]] = []
@@ -198,6 +212,8 @@ class _Gatherer:
         chosen = np.flatnonzero(is_usable)
         at = packet_row[chosen]
         self.duplicates.add(source.digest, batch.offset[at], units.sequence[chosen], packets.ts_send[at])
+        content = content_hashes(units.buffer, units.start[chosen], units.end[chosen], np.zeros(len(chosen), np.int64))
+        self.contents.add(number, units.sequence[chosen], content)
         self._keep_units(number, source, batch.offset, units, chosen, packet_row)
         self._account_packets(number, batch, packets, kind)
 
@@ -221,6 +237,8 @@ class _Gatherer:
             return
         at = units.sequence[chosen] - self.span.base
         arrival = self._arrival.setdefault(source.line, np.full(self.span.size, NEVER))
+        if self._first_arrivals is not None:
+            self._first_arrivals.add(at, units.ts_recv[chosen], source.is_clock_off)
         is_repeated = np.zeros(len(at), np.bool_)
         if (at[1:] <= at[:-1]).any():
             order = np.argsort(at, kind="stable")
@@ -252,7 +270,9 @@ class _Gatherer:
         if source.owns_unnumbered:
             is_far = numbered & ~_is_within(packets, self.known_spans)
             kind[is_far] = UNKNOWN
-            packets.reasons.update(dict.fromkeys(np.flatnonzero(is_far).tolist(), "its number is far from all others"))
+            packets.reasons.update(dict.fromkeys(np.flatnonzero(is_far).tolist(), FAR_SEQUENCE))
+            is_lone = is_far & ~np.isin(packets.epoch, [span.epoch for span in self.known_spans])
+            packets.reasons.update(dict.fromkeys(np.flatnonzero(is_lone).tolist(), LONE_RESTART))
             is_own |= ~numbered | is_far
         if packets.is_other_date is not None:
             is_own &= ~packets.is_other_date
@@ -299,6 +319,7 @@ class _Gatherer:
             {line: np.concatenate(numbers) for line, numbers in self._repeated.items()},
             packets,
             self._quarantined,
+            self._first_arrivals and self._first_arrivals.is_off,
         )
         first, _ = gathered.first_arrival()
         gathered.units.ts_recv[:] = first[gathered.units.sequence - self.span.base]

@@ -3,6 +3,10 @@
 The incremental stream decides (rules in market/phases.py); if it never mentioned a group or an instrument, the newest
 snapshot does, as for the statistics. So it does not matter into how many parts a day is divided.
 
+After a gap the phase of a group is unverified, and its members have no state, until the group's next message or a
+snapshot of a sequence behind the gap answers (11.4). An instrument's own status has an RptSeq in Binary: if one is lost,
+its book says so. In FAST it has none, and what was before a join nobody knows: there the own state is unverified too.
+
 Invariant: the work grows with the statuses, not with the instruments: an instrument that is never mentioned follows
 its group.
 """
@@ -18,19 +22,47 @@ from numpy.typing import NDArray
 from umdf.lake.tasks.instrument_list import InstrumentList
 from umdf.market.families import NULL, NULL_I16
 from umdf.market.instruments import Group
-from umdf.market.phases import SEPARATES, UNKNOWN, Phases, Status
+from umdf.market.phases import REJOINS, SEPARATES, UNKNOWN, Phases, Status
 from umdf.market.rows import Events, Numbers
 from umdf.market.state import read_statuses
 
 Codes = NDArray[np.int16]
 _CREATED, _DELETED, _RESET = ord("A"), ord("D"), ord("R")
 _NO_PHASES: dict[str, Any] = {"groups": [], "own": [], "resets": [[0]]}
+SEQUENCE_BITS = 40  # of a position in the incremental stream: rank of the epoch, sequence
+NOWHERE = -1  # a position before everything
+
+
+class StreamGaps:
+    """The gaps of a channel-day so far, by position; `join`: that of a recording that began within an epoch."""
+
+    def __init__(self, gaps: Sequence[tuple[int, int, int]] = (), join: int = NOWHERE) -> None:
+        """(epoch's rank, first, last) of each, and the position where a join ends."""
+        self.ends = np.sort(np.array([rank << SEQUENCE_BITS | last for rank, _, last in gaps], np.int64))
+        self.join = join
+
+    @property
+    def last(self) -> int:
+        """The end of the last one."""
+        return int(self.ends[-1]) if len(self.ends) else NOWHERE
+
+    def lie_between(self, position: int, until: int) -> bool:
+        at = np.searchsorted(self.ends, [position, until], side="right")
+        return bool(at[1] > at[0])
 
 
 class LastStates:
-    """Of a channel-day. `stored` is the result of `to_json` after the previous part."""
+    """Of a channel-day. `stored` is the result of `to_json` after the previous part; `has_rpt_seq`: own statuses have."""
 
-    def __init__(self, stored: Mapping[str, Any], instruments: InstrumentList, versions: Sequence[int]) -> None:
+    def __init__(
+        self,
+        stored: Mapping[str, Any],
+        instruments: InstrumentList,
+        versions: Sequence[int],
+        gaps: StreamGaps | None = None,
+        has_rpt_seq: bool = True,
+    ) -> None:
+        self._gaps, self._has_rpt_seq, self._ids = gaps or StreamGaps(), has_rpt_seq, instruments.ids
         # Without the row for unknown instruments.
         self._group_of = dict(zip(instruments.ids.tolist(), instruments.groups[:-1], strict=True))
         self._ranks = {version: rank for rank, version in enumerate(versions)}
@@ -38,9 +70,18 @@ class LastStates:
         self._deleted = set[int](stored.get("gone", ()))
         self._phases = Phases(self)
         self._phases.restore(stored_phases)
-        # From the newest snapshots, with their times: the phases of groups, the states of separated instruments.
-        self._snapshot_phases: dict[Group, list[int]] = {(one[0], one[1]): one[2:] for one in stored.get("groups", ())}
-        self._snapshot_states: dict[int, list[int]] = {one[0]: one[1:] for one in stored.get("own", ())}
+        # From the newest snapshots, with their times: the phases of groups, the states of separated instruments. The
+        # last number is the position that the snapshot is as of.
+        self._snapshot_phases: dict[Group, list[int]] = {
+            (one[0], one[1]): [*one[2:], NOWHERE][:3] for one in stored.get("groups", ())
+        }
+        self._snapshot_states: dict[int, list[int]] = {one[0]: [*one[1:], NOWHERE][:3] for one in stored.get("own", ())}
+        # Positions of the last message of each group and instrument, and of the last snapshot of each instrument.
+        self._phase_at: dict[Group, int] = {(one[0], one[1]): one[2] for one in stored.get("phase_at", ())}
+        self._own_at: dict[int, int] = dict(stored.get("own_at", ()))
+        self._snapshot_at: dict[int, int] = dict(stored.get("snapshot_at", ()))
+        # Whether they follow their group was inferred from a phase that was unverified then.
+        self._misjudged = set[int](stored.get("misjudged", ()))
 
     # The interface that `Phases` needs.
 
@@ -60,17 +101,31 @@ class LastStates:
         messages += read_statuses(statuses, "incremental")
         families = (controls, "control"), (definitions, "definition"), (statuses, "status")
         positions = [place for events, family in families for place in self._wire_positions(events, family)]
-        for _, message in sorted(zip(positions, messages, strict=True), key=lambda pair: pair[0]):
+        for place, message in sorted(zip(positions, messages, strict=True), key=lambda pair: pair[0]):
+            position = place[0] << SEQUENCE_BITS | place[1]
             if isinstance(message, Status):
+                self._note_position(message, position)
                 self._phases.apply(message)
             elif message[0] == _RESET:
                 self._phases.channel_reset()
             elif message[0] == _CREATED:
                 self._deleted.discard(message[1])
+                self._own_at[message[1]] = position
                 self._phases.mark_created([message[1]])
             elif message[0] == _DELETED:
                 self._deleted.add(message[1])
                 self._phases.remove([message[1]])
+
+    def _note_position(self, status: Status, position: int) -> None:
+        instrument_id = status.instrument_id
+        group = status.group if instrument_id is None else self.group_of(instrument_id)
+        if instrument_id is not None:
+            self._own_at[instrument_id] = position
+            explicit = status.event in (SEPARATES, REJOINS)
+            is_verified = group is None or not self._gaps.lie_between(self._phase_at.get(group, NOWHERE), position)
+            (self._misjudged.discard if explicit or is_verified else self._misjudged.add)(instrument_id)
+        if group is not None and (instrument_id is None or status.phase is not None or status.event == REJOINS):
+            self._phase_at[group] = position
 
     def _wire_positions(self, events: Events, family: str) -> Iterator[tuple[int, ...]]:
         rows, units = events.rows(family), events.units
@@ -78,35 +133,41 @@ class LastStates:
         columns = units.sequence[rows.unit], rows.msg_index, rows.entry_index
         return zip(ranks, *(column.tolist() for column in columns), strict=True)
 
-    def apply_snapshots(self, statuses: Events) -> None:
-        """Apply rows of the snapshot stream, which repeats them all day: only the newest of each counts."""
+    def apply_snapshots(self, statuses: Events, held: tuple[Numbers, Numbers]) -> None:
+        """Apply rows of the snapshot stream, which repeats them all day: only the newest of each counts. `held`: when
+        snapshots were sent, and the positions that they are as of; a status is as of the last one sent until then."""
         rows, units = statuses.rows("status"), statuses.units
         if not len(rows):
             return
         sent, ids = units.ts_send[rows.unit], rows.column("instrument_id")
+        by_time = np.argsort(held[0], kind="stable")
+        positions = np.maximum.accumulate(np.append(NOWHERE, held[1][by_time]))
+        as_of = positions[np.searchsorted(held[0][by_time], sent, side="right")]
         order = np.lexsort((sent, ids))
         # The last row of each instrument; rows of groups are few, so all of them are applied.
         last = np.append(ids[order][1:] != ids[order][:-1], True) | (ids[order] == NULL)
         newest_rows = order[last]
         messages = read_statuses(statuses.take({"status": newest_rows}), "snapshot")
-        for ts, status in zip(sent[newest_rows].tolist(), messages, strict=True):
-            self._apply_snapshot(ts, status)
+        for ts, at, status in zip(sent[newest_rows].tolist(), as_of[newest_rows].tolist(), messages, strict=True):
+            self._apply_snapshot(ts, at, status)
 
-    def _apply_snapshot(self, ts: int, status: Status) -> None:
+    def _apply_snapshot(self, ts: int, as_of: int, status: Status) -> None:
         instrument_id = status.instrument_id
         group = self.group_of(instrument_id) if instrument_id is not None else status.group
         # Legacy 11 writes 326 for it.
         phase = status.state if status.phase is None and instrument_id is None else status.phase
         if group is not None and phase is not None and ts >= self._snapshot_phases.get(group, [NULL])[0]:
-            self._snapshot_phases[group] = [ts, phase]
+            self._snapshot_phases[group] = [ts, phase, as_of]
         if instrument_id is None or ts < self._snapshot_states.get(instrument_id, [NULL])[0]:
             return
+        if self._gaps.last != NOWHERE:  # otherwise nothing needs an answer
+            self._snapshot_at[instrument_id] = as_of
         # 11.4: both may come together; without the event, a state that differs from the phase is separated.
         is_separated = status.event == SEPARATES or (
             status.event is None and phase is not None and status.state != phase
         )
         if is_separated and status.state is not None:
-            self._snapshot_states[instrument_id] = [ts, status.state]
+            self._snapshot_states[instrument_id] = [ts, status.state, as_of]
         else:
             self._snapshot_states.pop(instrument_id, None)
 
@@ -116,19 +177,31 @@ class LastStates:
             "groups": [[*group, *phase] for group, phase in sorted(self._snapshot_phases.items())],
             "own": [[who, *state] for who, state in sorted(self._snapshot_states.items())],
             "gone": sorted(self._deleted),
+            "phase_at": [[*group, at] for group, at in sorted(self._phase_at.items())],
+            "own_at": sorted(self._own_at.items()),
+            "snapshot_at": sorted(self._snapshot_at.items()),
+            "misjudged": sorted(self._misjudged),
         }
 
     def final_states(self) -> dict[str, Any]:
-        """Phases by group; states of separated instruments; instruments without a state yet, or any more."""
-        groups = {group: phase for group, (_, phase) in self._snapshot_phases.items()}
+        """Phases by group; states of separated instruments; instruments without a state yet, or any more; those whose
+        own state is unverified. A group whose phase is unverified is left out."""
+        last_gap = self._gaps.last
+        groups = {group: phase for group, (_, phase, at) in self._snapshot_phases.items() if at >= last_gap}
         for group in self._phases.groups():
-            if self._phases.phase_of(group) != UNKNOWN:
+            is_verified = self._phase_at.get(group, NOWHERE) >= last_gap
+            if self._phases.phase_of(group) != UNKNOWN and is_verified:
                 groups[group] = self._phases.phase_of(group)
-        named = self._phases.instrument_ids()
+        # After a gap a snapshot behind it knows better than earlier messages.
+        named = {
+            who
+            for who in self._phases.instrument_ids()
+            if self._own_at.get(who, NOWHERE) >= last_gap or self._snapshot_at.get(who, NOWHERE) < last_gap
+        }
         states, without_state = (
             {
                 instrument_id: state
-                for instrument_id, (_, state) in self._snapshot_states.items()
+                for instrument_id, (_, state, _) in self._snapshot_states.items()
                 if instrument_id not in named
             },
             sorted(self._deleted),
@@ -140,7 +213,26 @@ class LastStates:
             elif group is not None and found.phase != self._phases.phase_of(group):  # created, without a status since
                 without_state.append(who)
         phases = [[*group, phase] for group, phase in sorted(groups.items())]
-        return {"groups": phases, "own": sorted(states.items()), "none": without_state}
+        return {
+            "groups": phases,
+            "own": sorted(states.items()),
+            "none": without_state,
+            "unverified": self._unverified_instruments(),
+        }
+
+    def _unverified_instruments(self) -> list[int]:
+        """Those for whose own state no answer came since the gaps that matter for it."""
+        answered = {
+            who
+            for who in self._misjudged
+            if self._snapshot_at.get(who, NOWHERE) >= max(self._gaps.last, self._own_at.get(who, NOWHERE))
+        }
+        found = self._misjudged - answered
+        limit = self._gaps.join if self._has_rpt_seq else self._gaps.last
+        if limit != NOWHERE:
+            known = (self._own_at, self._snapshot_at)
+            found |= {who for who in self._ids.tolist() if all(at.get(who, NOWHERE) < limit for at in known)}
+        return sorted(found)
 
 
 def phases_and_states(
@@ -152,6 +244,7 @@ def phases_and_states(
     state, states = phase.copy(), dict(final_states.get("own", ()))
     for row in np.flatnonzero(np.isin(ids, [*states])).tolist():
         state[row] = states[int(ids[row])]
+    state[np.isin(ids, final_states.get("unverified", []))] = NULL_I16
     has_no_state = np.isin(ids, final_states.get("none", []))
     for codes in (phase, state):
         codes[has_no_state] = NULL_I16

@@ -8,6 +8,7 @@ that task also reads the split before.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.parquet.data_files import FileAdd, FileStamp
+from umdf.lake.recording.capture_clock import flag_untrusted_times
+from umdf.lake.recording.loop_losses import LoopTracker
+from umdf.lake.recording.repeated_packets import content_hashes
 from umdf.lake.runtime.spark_tasks import TaskAttempt
-from umdf.lake.tasks.flow_packets import SplitSource, read_packets
+from umdf.lake.tasks.flow_packets import FlowPackets, SplitSource, read_packets
 from umdf.lake.tasks.packet_accounts import (
     FileTarget,
     LoopingPackets,
+    line_clock_offset,
     looping_quality,
     overflow_count,
     write_looping_packets,
     write_quarantine,
 )
-from umdf.lake.tasks.protocols import PACKET_HEADER, PROTOCOLS, SBE
+from umdf.lake.tasks.protocols import PACKET_HEADER, PROTOCOLS, SBE, is_loop_end
 from umdf.lake.tasks.quarantine import QuarantineEntry, quarantine_entries
 from umdf.lake.tasks.staging import staged_writer
 from umdf.lake.tasks.unchanged_definitions import DefinitionFilter
@@ -58,7 +63,12 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
         "staged": [staged.to_json() for staged in writer.close()],
         "files": {name: [file.to_json()] for name, file in files.items() if file},
         "line": task["lines"][stream.line],
-        "quality": looping_quality(stream.packets, stream.messages),
+        "quality": looping_quality(stream.packets, stream.messages)
+        | {
+            "clock_offset_ns": line_clock_offset(map(SplitSource.from_json, task["sources"]), stream.line),
+            "incomplete_snapshots": stream.incomplete_snapshots,
+            "loops": [loop.to_json() for loop in stream.loops.loops()],
+        },
         "held": stream.held_sequences,
         "not_stored": overflow_count(stream.quarantined) if files["quarantine"] else 0,
         "notices": stream.protocol.notices(),
@@ -74,10 +84,12 @@ class LoopingStream:
         self.packets: list[LoopingPackets] = []
         self.quarantined: list[QuarantineEntry] = []
         self.held_sequences: list[list[int]] = []  # epoch, sequence and ts_recv of the oldest new snapshot, by epoch
+        self.loops, self.incomplete_snapshots = LoopTracker(task["protocol"] == SBE), 0
         self._emitted = 0  # snapshots in the first carried packet that were emitted before
+        self._is_off = np.empty(0, np.bool_)  # carried packets that were timed by a clock that is off
 
-    def _units(self, source_key: str) -> Iterator[tuple[RawUnits, bool]]:
-        """Units, and whether their file is new."""
+    def _units(self, source_key: str) -> Iterator[tuple[RawUnits, SplitSource]]:
+        """Units, and where they are from."""
         for number, source in enumerate(map(SplitSource.from_json, self.task[source_key])):
             for batch in read_packets(source):
                 flow_packets = self.protocol.read(batch, source)
@@ -90,10 +102,32 @@ class LoopingStream:
                     self.packets.append(LoopingPackets.from_batch(batch, source, flow_packets, is_today))
                     self.quarantined += quarantine_entries(number, batch, flow_packets, is_today)
                 units = flow_packets.units
+                if source_key == "sources" and source.is_fresh:
+                    self._track_loops(flow_packets)
                 if flow_packets.is_other_date is not None:
                     units = units.take(~flow_packets.is_other_date[flow_packets.unit_packet_row])
                 if len(units):
-                    yield units, source.is_fresh
+                    yield units, source
+
+    def _track_loops(self, packets: FlowPackets) -> None:
+        units, packet_row = packets.units, packets.unit_packet_row
+        sent = packets.ts_send[packet_row]
+        ts = np.where(sent == NULL, units.ts_recv, sent)
+        content = content_hashes(units.buffer, units.start, units.end, units.sequence)
+        is_end = is_loop_end(units, self.task["protocol"])
+        # A FAST reset is no unit: the loop ends with the unit before it.
+        kept = np.bincount(packets.message_packet_row, minlength=len(packets.message_counts))
+        resets = (
+            np.flatnonzero(packets.message_counts > kept) if self.task["protocol"] != SBE else np.empty(0, np.int64)
+        )
+        edges = np.searchsorted(packet_row, resets, side="right").tolist()
+        for low, high in pairwise([0, *edges, len(units)]):
+            own = np.arange(low, high)
+            if packets.is_other_date is not None:
+                own = own[~packets.is_other_date[packet_row[own]]]
+            self.loops.add(units.epoch[own], units.sequence[own], ts[own], content[own], is_end[own])
+            if high < len(units) or edges[-1:] == [high]:
+                self.loops.end_loop()
 
     def write_quarantine(self, target: FileTarget) -> FileAdd | None:
         return write_quarantine(
@@ -109,22 +143,25 @@ class LoopingStream:
     def snapshots(self) -> Iterator[Events]:
         self._prime_reassembly()
         carry: RawUnits | None = None
-        for units, is_fresh in self._units("sources"):
-            found, carry = self._complete_snapshots(carry, units, is_fresh)
+        for units, source in self._units("sources"):
+            found, carry = self._complete_snapshots(carry, units, source)
             yield from found
-        for units, is_fresh in self._units("after"):
+        for units, source in self._units("after"):
             if carry is None:
                 return
-            found, carry = self._complete_snapshots(carry, units, is_fresh, only_first=True)
+            found, carry = self._complete_snapshots(carry, units, source, only_first=True)
             yield from found
 
     def _complete_snapshots(
-        self, carry: RawUnits | None, units: RawUnits, is_fresh: bool, only_first: bool = False
+        self, carry: RawUnits | None, units: RawUnits, source: SplitSource, only_first: bool = False
     ) -> tuple[list[Events], RawUnits | None]:
         """Snapshots that are complete now, and the packets of one that is not, to be carried over."""
-        carried = 0 if carry is None else len(carry)
+        carried, is_fresh = 0 if carry is None else len(carry), source.is_fresh
+        is_off = np.append(self._is_off[:carried], np.full(len(units), source.is_clock_off))
         units = concat_units([carry, units]) if carry is not None else units
         decoded = self.protocol.decode(units, snapshot=True)
+        if is_off.any():
+            flag_untrusted_times(decoded.events, is_off)
         if is_fresh and not only_first:
             self.messages += int(decoded.messages[carried:].sum())
         events, is_today = decoded.events, local_dates(decoded.events.units.ts_send) == self.task["trading_date"]
@@ -134,6 +171,13 @@ class LoopingStream:
         if only_first:
             is_selected &= found.header.unit < carried
         parts = [found.events_of(is_selected)] if is_selected.any() else []
+        if is_fresh:
+            is_incomplete = ~found.is_complete & is_today[found.header.unit]
+            is_incomplete[: self._emitted] = False
+            is_incomplete[-1:] = False  # it may still be continued
+            if only_first:
+                is_incomplete &= found.header.unit < carried
+            self.incomplete_snapshots += int(is_incomplete.sum())
         if is_fresh and is_selected.any():
             self._record_held(found.header.take(is_selected), events.units)
         status = events.rows("status")
@@ -145,6 +189,7 @@ class LoopingStream:
         if is_over or found.incomplete_from >= len(units):
             return parts, None
         self._emitted = int(np.count_nonzero(found.header.unit == found.incomplete_from)) - 1
+        self._is_off = is_off[found.incomplete_from :]
         return parts, units.take(np.arange(found.incomplete_from, len(units))).compacted()
 
     def _record_held(self, header: Rows, units: Units) -> None:
@@ -157,8 +202,8 @@ class LoopingStream:
     def definitions(self) -> Iterator[Events]:
         self._prime_reassembly()
         deduplicator, messages_by_unit = DefinitionFilter(), dict[tuple[int, int], int]()
-        for units, is_fresh in self._units("sources"):
-            if not is_fresh:
+        for units, source in self._units("sources"):
+            if not source.is_fresh:
                 continue
             is_new_unit = np.ones(len(units), np.bool_)
             if self.task["protocol"] == SBE:
@@ -168,6 +213,8 @@ class LoopingStream:
             if is_new_unit.any():
                 decoded = self.protocol.decode(units.take(is_new_unit))
                 messages = iter(decoded.messages.tolist())
+                if source.is_clock_off:
+                    flag_untrusted_times(decoded.events, np.ones(len(decoded.messages), np.bool_))
                 yield deduplicator.changed_definitions(_events_of_date(decoded.events, self.task["trading_date"]))
             for number, is_new in zip(numbers, is_new_unit.tolist(), strict=True):
                 messages_by_unit[number] = next(messages) if is_new else messages_by_unit[number]

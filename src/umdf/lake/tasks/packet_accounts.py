@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from umdf.lake.commit.ledger import file_id
 from umdf.lake.parquet.data_files import TEXT_DICTIONARY, FileAdd, FileStamp, sort_rows
 from umdf.lake.parquet.file_writer import write_file
+from umdf.lake.recording.capture_clock import largest_offset
+from umdf.lake.recording.loop_losses import Loop, join_loops
 from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.schemas import table
 from umdf.lake.tasks.flow_packets import CORRUPT, DISPOSITIONS, LATE, PENDING, USED, FlowPackets, Numbers, SplitSource
@@ -254,8 +256,13 @@ def line_quality(gathered: GatheredSpan, messages: NDArray[np.int32], lines: lis
             "last": int(numbers[-1]) if len(numbers) else None,
             "ts_first": int(ts_recv.min()) if len(ts_recv) else None,
             "ts_last": int(ts_recv.max()) if len(ts_recv) else None,
+            "clock_offset_ns": line_clock_offset(gathered.sources, number),
         }
     return by_line
+
+
+def line_clock_offset(sources: Iterable[SplitSource], line: int) -> int | None:
+    return largest_offset(source.clock_offset_ns for source in sources if source.line == line)
 
 
 def _line_rows(line: NDArray[np.uint8], number: int) -> slice | NDArray[np.bool_]:
@@ -304,6 +311,12 @@ def sum_quality(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "skews": sorted(skews.items()),
         "seconds": sorted(seconds.items()),
         "skew_max_ns": max(part["skew_max_ns"] for part in qualities),
+        "clock_offset_ns": largest_offset(part.get("clock_offset_ns") for part in qualities),
+        "incomplete_snapshots": sum(part.get("incomplete_snapshots", 0) for part in qualities),
+        "loops": [
+            loop.to_json()
+            for loop in join_loops(Loop.from_json(each) for part in qualities for each in part.get("loops", ()))
+        ],
         **{name: _extreme(qualities, name, min) for name in ("first", "ts_first")},
         **{name: _extreme(qualities, name, max) for name in ("last", "ts_last")},
     }
@@ -322,6 +335,7 @@ def quality_row(quality: dict[str, Any], numbers: int) -> dict[str, Any]:
         "last_sequence": quality["last"],
         "ts_first": quality["ts_first"],
         "ts_last": quality["ts_last"],
+        "clock_offset_ns": quality["clock_offset_ns"],
     }
 
 

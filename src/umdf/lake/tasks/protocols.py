@@ -33,6 +33,8 @@ from umdf.wire.sbe.loader import load as load_schema
 from umdf.wire.sbe.schema import OtherVersions
 
 SBE, FAST = "sbe", "fast"
+# Of the first message of a Binary packet: after the packet header, the framing header and the block length (5.2).
+TEMPLATE_ID_OFFSET, SEQUENCE_RESET_TEMPLATE = PACKET_HEADER + 4 + 2, 1
 IMPLAUSIBLE_HEADER = "its header does not fit the packets around it"
 WRONG_CHECKSUM = "its UDP checksum is wrong"
 # The snapshot and instrument streams restart their sequences with every loop (4.2.6).
@@ -194,6 +196,15 @@ class FastProtocol:
 FeedProtocol = SbeProtocol | FastProtocol
 
 PROTOCOLS: dict[str, type[SbeProtocol] | type[FastProtocol]] = {SBE: SbeProtocol, FAST: FastProtocol}
+
+
+def is_loop_end(units: RawUnits, protocol: str) -> NDArray[np.bool_]:
+    """Which Binary packets are the last of their loop: SequenceReset_1 is alone in it. FAST resets are no units."""
+    if protocol != SBE or not len(units):
+        return np.zeros(len(units), np.bool_)
+    at = np.minimum(units.start + TEMPLATE_ID_OFFSET, len(units.buffer) - 2)
+    template = units.buffer[at].astype(np.int64) | units.buffer[at + 1].astype(np.int64) << 8
+    return (template == SEQUENCE_RESET_TEMPLATE) & (units.end - units.start >= TEMPLATE_ID_OFFSET + 2)
 
 
 def _reason_text(entry: Any) -> str:

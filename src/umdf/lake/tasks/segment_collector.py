@@ -27,11 +27,12 @@ class SegmentCollector:
     def __init__(self) -> None:
         self._segments: dict[SegmentKey, list[Any]] = {}
         self._few: dict[SegmentKey, list[tuple[int, int]]] = defaultdict(list)
+        self._announced: dict[SegmentKey, tuple[int, int]] = {}
         self._quarantined: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
 
     def split_summary(self, split: int) -> dict[str, Any]:
         found = [
-            [*key[1:], *values, few if len(few := self._few[key]) <= MAX_LISTED_PACKETS else []]
+            [*key[1:], *values, few if len(few := self._few[key]) <= MAX_LISTED_PACKETS else [], self._announced.get(key)]
             for key, values in self._segments.items()
             if key[0] == split
         ]
@@ -43,6 +44,9 @@ class SegmentCollector:
             epoch = int(part.epoch[0])
             key = int(part.split[0]), flow, int(part.channel[0]), None if epoch == NULL else epoch, date
             self._add(key, part, part.number[part.number > 0])
+            if (heartbeats := np.flatnonzero(part.announced)).size:
+                last = heartbeats[-1]
+                self._announced[key] = int(part.announced[last]), int(part.ts_recv[last])
 
     def add_damaged(self, flow: int, headers: Headers, neighbours: Headers, is_known: bool = True) -> None:
         """`neighbours`: for each, the header of a valid neighbour."""

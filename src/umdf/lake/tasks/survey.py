@@ -30,13 +30,17 @@ SPLIT_FIELDS = ("offset", "end", "number", "header", "damage", "has_checksums") 
 SPLIT_BYTES = 8 << 20  # tasks read whole splits, and those at the edges of a span are read by two
 COPY_BYTES = 1 << 20
 BATCH_PACKETS, CHUNK_BYTES = 1 << 15, 4 << 20  # a batch is also the resolution of `marks`
-SURVEY_FORMAT = 4  # version of stored surveys
+SURVEY_FORMAT = 5  # version of stored surveys
+READABLE_FORMATS = (4, 5)  # 4 has no `clock_offsets`, no `content_digest` and no `announced`
 
 # The packets of one flow, epoch and date in a split. FAST does not state the epoch: it is the last reset seen, if any.
 # `marks` are (sequence, ts_recv), one per batch: by then everything up to that sequence had arrived. `few` are
-# (offset, sequence) of the packets, if there are only one or two. Besides the segments, `refused` lists the packets
-# of the split with damaged headers: flow, offset, sequence and date.
-SEGMENT_FIELDS = ("flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few")
+# (offset, sequence) of the packets, if there are only one or two. `announced` is what the last heartbeat says was
+# sent: (sequence, ts_recv). Besides the segments, `refused` lists the packets of the split with damaged headers: flow, offset,
+# sequence and date.
+SEGMENT_FIELDS = (
+    "flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few", "announced",
+)  # fmt: skip
 
 
 def run_all(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
@@ -76,7 +80,9 @@ def _survey_compressed(identity: dict[str, Any], directory: Path, split_bytes: i
         plain_path, compression, damage = decompress(path, identity["digest"], directory)
         if os.path.getsize(path) != identity["size_bytes"]:
             raise CaptureError(f"{path}: it is compressed and still being written", "ingest it once it is closed")
-        return {"format": SURVEY_FORMAT, "packed": compression, **_survey(plain_path, damage, split_bytes)}
+        content = FileDigest(plain_path)
+        survey = _survey(plain_path, damage, split_bytes, content.update)
+        return {"format": SURVEY_FORMAT, "packed": compression, "content_digest": content.finish()[0], **survey}
     except CaptureError as error:
         return _not_a_capture(path, error)
 
@@ -159,6 +165,7 @@ def _survey(path: str, damage: str, split_bytes: int, watch: ByteObserver | None
         "flows": list(scan.flows),
         "streams": survey.export(),
         "resets": scan.resets,
+        "clock_offsets": scan.clock_offsets,
         "splits": [
             _split_to_json(split, capture.warnings) | known | scan.split_summary(number)
             for number, split in enumerate(splits)

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.recording.capture_clock import ClockSamples, clock_offsets
 from umdf.lake.tasks.damaged_headers import (
     MAX_LAG_DIFFERENCE_NS,
     MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS,
+    MAX_OVERTAKING,
     NO_HEADERS,
     HeaderChecker,
     Headers,
@@ -39,11 +41,14 @@ from umdf.wire.packet import ChunkParser, Chunks, FlowProtocols, Protocol
 from umdf.wire.sbe.headers import read_packet_headers
 
 PACKET_HEADER = 16  # bytes of a Binary packet header (5.1)
+# A heartbeat: packet header, message size, message header, nextSeqNo.
+SEQUENCE_TEMPLATE, TEMPLATE_OFFSET, NEXT_SEQUENCE_OFFSET, HEARTBEAT_BYTES = 2, 22, 28, 32
 SEQUENCE_RESET = "4"
 UNKNOWN_TEMPLATE = "D9"  # a message of an unknown template
 MAX_UNDECIDED_PACKETS = 64  # packets of a flow that are kept until its protocol is known
 # Send times of FAST messages: samples per batch, samples kept, samples needed.
 SAMPLES_PER_BATCH, MAX_LAG_SAMPLES, MIN_LAG_SAMPLES = (9, 33, 3)
+DECODED_EVERY = 4_096  # FAST messages that are decoded to compare clocks
 
 Numbers = NDArray[np.int64]
 
@@ -77,6 +82,11 @@ class SurveyScan:
     def resets(self) -> list[tuple[int, int, int]]:
         """Flow, ts_recv and ts_send of each SequenceReset of FAST."""
         return [(number, *reset) for number, flow in self._fast.items() for reset in flow.resets]
+
+    @property
+    def clock_offsets(self) -> list[tuple[int, int]]:
+        """Flow and offset of its clock (umdf.lake.recording.capture_clock)."""
+        return clock_offsets({number: flow.clock for number, flow in (*self._binary.items(), *self._fast.items())})
 
     def add(self, batch: PacketBatch, names: list[Hashable], split: int, protocol: NDArray[np.uint8]) -> None:
         """`protocol`: the result of `detect_protocols` for each packet."""
@@ -128,8 +138,9 @@ class SurveyScan:
 def _binary_headers(batch: PacketBatch, rows: Numbers, split: int) -> Headers:
     start, end = batch.start[rows], batch.end[rows]
     headers = read_packet_headers(batch.buffer, start, end)
+    number = headers.sequence.astype(np.int64)
     return Headers(
-        headers.sequence.astype(np.int64),
+        number,
         headers.channel,
         headers.seq_version,
         headers.sending_time.view(np.int64),
@@ -138,7 +149,20 @@ def _binary_headers(batch: PacketBatch, rows: Numbers, split: int) -> Headers:
         np.full(len(rows), split, np.int32),
         np.ones(len(rows), np.int8),
         (end - start < PACKET_HEADER) | _has_wrong_checksum(batch, rows),
+        _announced_sequences(batch, start, end, number),
     )
+
+
+def _announced_sequences(batch: PacketBatch, start: Numbers, end: Numbers, number: Numbers) -> Numbers:
+    """The last sequence that was sent before each heartbeat (Sequence_2: nextSeqNo); 0 for other packets."""
+    announced = np.zeros(len(number), np.int64)
+    rows = np.flatnonzero((number == 0) & (end - start >= HEARTBEAT_BYTES))
+    if len(rows):
+        content = np.ascontiguousarray(batch.buffer[start[rows, None] + np.arange(HEARTBEAT_BYTES)])
+        is_sequence = content[:, TEMPLATE_OFFSET : TEMPLATE_OFFSET + 2].copy().view("<u2")[:, 0] == SEQUENCE_TEMPLATE
+        next_sequence = content[:, NEXT_SEQUENCE_OFFSET:].copy().view("<u4")[:, 0].astype(np.int64)
+        announced[rows] = np.where(is_sequence, np.maximum(next_sequence - 1, 0), 0)
+    return announced
 
 
 def _has_wrong_checksum(batch: PacketBatch, rows: Numbers) -> NDArray[np.bool_]:
@@ -153,12 +177,14 @@ class _BinaryFlow:
         self.number, self.collector, self.packets = number, collector, 0
         self.undecided: Headers | None = None  # all packets so far, while it is unknown whether the flow is Binary
         self.lags: list[float] = []  # samples of send time minus receive time
+        self.clock = ClockSamples()
         self._identity_checker, self._sequence_checker = (
             HeaderChecker(mask_foreign_headers),
             HeaderChecker(mask_wrong_sequences),
         )
         self._last = NO_HEADERS  # the last valid packet
         self._waiting: list[Headers] = []  # refused before there was a valid packet
+        self._last_seen = self._last_said = (NULL, 0)  # epoch and sequence: of a packet, of a heartbeat
 
     def add(self, new: Headers) -> None:
         self.packets += len(new.number)
@@ -198,13 +224,34 @@ class _BinaryFlow:
             self.collector.add_damaged(self.number, waiting, valid.take(np.zeros(len(waiting.number), np.int64)))
             self._waiting = []
         self._last = valid.take(slice(-1, None))
+        some = self.clock.choose(len(valid.number))
+        self.clock.add(valid.ts_recv[some], valid.sent[some])
         if len(self.lags) < MAX_LISTED_PACKETS and self.packets > MAX_LISTED_PACKETS:
             self.lags.append(float(self._last.sent[0]) - float(self._last.ts_recv[0]))
         numbered = valid.number > 0
+        plausible = self._plausible_heartbeats(valid)
         if not numbered.all():
-            self.collector.add_valid(self.number, valid.take(~numbered))
+            self.collector.add_valid(self.number, plausible.take(~numbered))
             valid = valid.take(numbered)
         self._add_numbered(*self._sequence_checker.add(valid))
+
+    def _plausible_heartbeats(self, headers: Headers) -> Headers:
+        """Headers whose announced sequences are near the last one seen, or near what the previous heartbeat said: a
+        single heartbeat that is far from both is damaged."""
+        announced, number, epoch = headers.announced, headers.number, headers.epoch
+        rows = np.flatnonzero(announced)
+        seen_rows = np.maximum.accumulate(np.where(number > 0, np.arange(len(number)), -1))
+        seen = [np.append(column, self._last_seen[n])[seen_rows[rows]] for n, column in enumerate((epoch, number))]
+        said = [np.append(self._last_said[n], column[rows]) for n, column in enumerate((epoch, announced))]
+        is_near = np.zeros(len(rows), np.bool_)
+        for of_epoch, known in (seen, [column[:-1] for column in said]):
+            is_near |= (of_epoch == epoch[rows]) & (np.abs(announced[rows] - known) <= MAX_OVERTAKING)
+        self._last_said = int(said[0][-1]), int(said[1][-1])
+        if seen_rows[-1] >= 0:
+            self._last_seen = int(epoch[seen_rows[-1]]), int(number[seen_rows[-1]])
+        plausible = np.zeros(len(number), np.int64)
+        plausible[rows[is_near]] = announced[rows[is_near]]
+        return headers._replace(announced=plausible)
 
     def _add_numbered(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
         if is_damaged.any():
@@ -219,6 +266,7 @@ class _FastFlow:
     def __init__(self, number: int, collector: SegmentCollector) -> None:
         self.number, self.collector = number, collector
         self.resets: list[tuple[int, int]] = []
+        self.clock = ClockSamples(every=DECODED_EVERY)
         self._chunk_parser = ChunkParser()
         self._sequence_checker = HeaderChecker(mask_far_sequences)
         self._epoch, self._previous = NULL, 0
@@ -254,6 +302,7 @@ class _FastFlow:
             np.full(len(chunks), split, np.int32),
             first,
             zeros.astype(np.bool_),
+            zeros,
         )
         resets = whole[np.isin(peek_templates(chunks)[whole], _fast_reader()[2])]  # type: ignore[arg-type]
         for row in resets.tolist():
@@ -328,6 +377,9 @@ class _FastFlow:
             sent = _units(chunks, some).ts_send
             known = sent != NULL
             self._lags.extend((sent[known].astype(np.float64) - ts_recv[chunks.packet[some[known]]]).tolist())
+            some = whole[self.clock.choose(len(whole))]
+            sent = _units(chunks, some).ts_send
+            self.clock.add(ts_recv[chunks.packet[some[sent != NULL]]], sent[sent != NULL])
 
     def _send_times(self, chunks: Chunks, whole: Numbers, ts_recv: Numbers) -> Numbers:
         """Approximate send times; exact ones around midnight."""

@@ -115,7 +115,7 @@ class TemplateTags:
 
 
 def _source_offsets(source: TagSource, layout: StoreLayout) -> tuple[int, int, int]:
-    """Of a tag in its node's memory: values (of a text: offsets), exponents (of a text: bytes), validity; -1 is none."""
+    """Of a tag in its node's memory: values (of a text: offsets), exponents (of a text: bytes), validity; -1: none."""
     item = source.item
     bitmap = -1 if item.bit == ALWAYS_PRESENT else layout.bitmaps + item.bit * layout.capacity // 8
     if isinstance(item, Constant):

@@ -63,8 +63,8 @@ from umdf.market.fast.values_kernel import (
 ) = range(21)
 INSTRUCTION = 21
 # The table of arguments of `convert_columns`. Of each tag its group and the offsets of its values, of its second column
-# and of its bitmap within the memory of that group (-1: none). Of each group the address of that memory (0: no rows) and
-# of the index of rows.
+# and of its bitmap within the memory of that group (-1: none). Of each group the address of that memory (0: no
+# rows) and of the index of rows.
 INSTRUCTIONS, INSTRUCTION_COUNT, TAGS, GROUP_MEMORY, GROUP_INDEX, FLAGS_COLUMN = range(6)
 ROWS, MEMORY, STRIDE, ROW_KINDS, ROW_FLAGS, SENT = range(6, 12)
 ARGUMENTS = 12

@@ -20,6 +20,7 @@ from umdf.market import families as e
 from umdf.market.fast import mapping_table as t
 from umdf.market.fast import select_kernel as s
 from umdf.market.fast.conversion_plan import ConversionPlan, TemplateTags, text_rows
+from umdf.market.fast.default_values import ENTRY_DEFAULTS
 from umdf.market.rows import MemoryColumns, Rows
 from umdf.wire.fast.decode.batch import Batch
 
@@ -170,7 +171,9 @@ class EntryRows:
                     self._shared_columns[name].append(rule.column)
                 continue
             absent = ord(rule.absent) if rule.absent else None
-            always = bool(rule.absent) or rule.column in REQUIRED_COLUMNS.get(name, ()) or rule.column == "ts_event"
+            if any(default.column == rule.column for default in ENTRY_DEFAULTS.get(name, ())):
+                absent = s.NOT_SENT
+            always = absent is not None or rule.column in REQUIRED_COLUMNS.get(name, ()) or rule.column == "ts_event"
             plan.add(rule.column, column, rule, absent, always)
 
     def rows(self, batch: Batch, sent: Numbers) -> dict[str, Rows]:
@@ -183,9 +186,7 @@ class EntryRows:
         longest = s.find_owners(buffer_address(offsets), len(sent), self._arguments_view[s.OWNERS])
         kind_columns = self._kind_plan.run(entries, {t.ENTRIES: None, t.BODY: self._owners}, flags="quoted")
         selections = self._select(batch, entries, offsets, longest, kind_columns)
-        families = {
-            name: self._family_rows(batch, name, rows, kind_columns, sent) for name, rows in selections.items()
-        }
+        families = {name: self._family_rows(batch, name, rows, kind_columns, sent) for name, rows in selections.items()}
         if self.is_snapshot and "mbo" in families:
             self._fill_snapshot_headers(families["mbo"].columns, selections["mbo"])
         return families
@@ -295,6 +296,14 @@ class EntryRows:
             columns["side"] = np.where(buyers, ord("B"), np.where(sellers, ord("A"), ord("N"))).astype(np.uint8)
         elif name == "control":
             columns["kind"] = np.full(rows, ord("R"), np.uint8)
+        actions = columns.address("action") if "action" in columns else 0
+        for default in ENTRY_DEFAULTS.get(name, ()):
+            if default.condition == "kind":
+                condition = buffer_address(selection.kind)
+            else:
+                condition = columns.address(default.condition)
+            arguments = columns.address(default.column), rows, default.value, condition, default.equals, actions
+            s.fill_defaults(*arguments)
 
     def _fill_snapshot_headers(self, columns: MutableMapping[str, Numbers], selection: EntrySelection) -> None:
         """The clearing row at the start of a snapshot: its instrument and RptSeq are in the body."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from umdf.market import families as e
 from umdf.market.fast import mapping_table as t
 from umdf.market.fast.conversion_plan import ConversionPlan, TemplateTags, text_rows
+from umdf.market.fast.default_values import DEFAULT_LANGUAGE
 from umdf.market.rows import RepeatingGroup, Rows, Text, strings_of, text_column
 from umdf.wire.fast.decode.batch import Batch
 
@@ -26,7 +27,8 @@ class RuleConverter:
         types = {column.name: column for column in (*e.COMMON, *columns)}
         for rule in rules:
             column = types[rule.column]
-            self.plan.add(rule.column, column, rule, None if column.nullable else 0)
+            absent = ord(rule.absent) if rule.absent else None if column.nullable else 0
+            self.plan.add(rule.column, column, rule, absent, required=bool(rule.absent))
 
     def run(
         self, batch: Batch, rows: int, flags: Numbers, index: Mapping[int, Numbers | None] | None = None
@@ -158,6 +160,8 @@ class NewsRows:
 
     def rows(self, batch: Batch, sequence: Numbers) -> Rows:
         tags, rows = self.tags, self._body.rows(batch, sequence)
+        languages = strings_of(rows.texts["language"]) if "language" in rows.texts else [""] * len(rows)
+        rows.texts["language"] = text_column([language or DEFAULT_LANGUAGE for language in languages])
         headlines = self._texts(batch, t.BODY, t.HEADLINES)
         if any(headlines):
             rows.texts["headline"] = text_column(list(headlines))

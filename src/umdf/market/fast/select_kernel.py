@@ -208,7 +208,7 @@ _A, _B, _C, _M, _N, _R, _T, _U = 65, 66, 67, 77, 78, 82, 84, 85
 
 @inlined
 def _book_action(update, price, size):
-    """279 of a bid or offer. An entry of a snapshot has none: it is new. Another code than those of 1.3.2 is unknown."""
+    """279 of a bid or offer. An entry of a snapshot has none: it is new. Codes that 1.3.2 does not have: unknown."""
     if update <= 0:
         return _A
     if update == 1:
@@ -237,3 +237,18 @@ def book_actions(kinds, updates, prices, sizes, rows, actions, sides, first_book
             action = _T
         store_u8(actions, row, np.uint8(action))
         store_u8(sides, row, np.uint8(side))
+
+
+NOT_SENT = -127  # of a column of one byte: the tag was not sent; NULL: it was, with a value that does not fit
+NULL_BYTE = -128
+
+
+@kernel
+def fill_defaults(values, rows, default, condition, equals, actions):
+    """Of a column of one byte: the default where the tag was not sent, in rows whose byte at `condition` is `equals`
+    and that add or modify something (or whose family has no actions: 0); NULL in others."""
+    for row in range(rows):
+        if load_i8(values, row) == NOT_SENT:
+            holds = load_u8(condition, row) == equals
+            holds = holds and (actions == 0 or load_u8(actions, row) == _A or load_u8(actions, row) == _M)
+            store_u8(values, row, np.uint8((default if holds else np.int64(NULL_BYTE)) & 255))

@@ -111,9 +111,7 @@ def _units(batch: Batch, ts_recv: NDArray[np.int64] | None) -> Units:
         columns[:packets],
         columns[u.SEQUENCE * packets : (u.SEQUENCE + 1) * packets],
         columns[u.TS_SEND * packets : (u.TS_SEND + 1) * packets],
-        columns[u.TS_RECV * packets : (u.TS_RECV + 1) * packets]
-        if ts_recv is None
-        else np.asarray(ts_recv, np.int64),
+        columns[u.TS_RECV * packets : (u.TS_RECV + 1) * packets] if ts_recv is None else np.asarray(ts_recv, np.int64),
     )
 
 

@@ -191,17 +191,19 @@ _MBO = (
         51,
         "mbo",
         # An order that was matched away had no size before version 15, and a delete needs none.
-        {"action": constant("C"), **_ORDER, "size": Copy("mDEntrySize", or_null=True), **_common(), **_ACTION_AND_ENTRY},
+        {
+            "action": constant("C"),
+            **_ORDER,
+            "size": Copy("mDEntrySize", or_null=True),
+            **_common(),
+            **_ACTION_AND_ENTRY,
+        },
         when=({"action": "C"},),
     ),
     TemplateRule(
         50,
         "mbo",
-        {
-            **_book_action(ORDER_ACTION),
-            **_ORDER,
-            **_ACTION_AND_ENTRY,
-        },
+        {**_book_action(ORDER_ACTION), **_ORDER, **_ACTION_AND_ENTRY},
         when=({"action": "AM"},),
     ),
     _trade_in_book(53),

@@ -108,9 +108,7 @@ class Decoder:
             slot.memory.reserve_packets(packets)
             has_grown = True
         spans = buffer_address(start), buffer_address(end), packets
-        ARGUMENTS_HEAD.pack_into(
-            slot.memory.arguments_view, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans
-        )
+        ARGUMENTS_HEAD.pack_into(slot.memory.arguments_view, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans)
         while True:
             slot.memory.arguments[k.FIRST] = first
             first = decode_packets(slot.memory.arguments_address)

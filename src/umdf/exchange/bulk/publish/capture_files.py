@@ -10,19 +10,17 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umdf.errors import CaptureError
+from umdf.exchange.bulk.publish.sinks import Packets
 from umdf.transport.pcap_writer import Endpoint, PcapWriter
 from umdf.units import fix_timestamp
 
 MANIFEST = "manifest.jsonl"
 PART_SUFFIX = ".part"
 FRAME_OVERHEAD_BYTES = 16 + 42  # record, Ethernet, IPv4 and UDP headers
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Manifest:
 
 
 class RollingFiles:
-    """The rolling files of one flow."""
+    """The rolling files of one flow: a sink."""
 
     def __init__(self, manifest: Manifest, flow: Flow, roll_bytes: int, roll_ns: int) -> None:
         self._manifest, self.flow, self._roll_bytes, self._roll_ns = manifest, flow, roll_bytes, roll_ns
@@ -85,9 +83,9 @@ class RollingFiles:
         self._path = Path()
         self._first_ns = self._last_ns = self._packets = self._bytes = 0
 
-    def write(self, buffer: Any, start: Numbers, end: Numbers, ts_ns: Numbers) -> None:
+    def write(self, packets: Packets) -> None:
         """Write packets in order of time. Files roll between packets."""
-        first = 0
+        start, end, ts_ns, first = packets.start, packets.end, packets.ts_ns, 0
         while first < len(start):
             if self._writer is None:
                 self._open(int(ts_ns[first]))
@@ -101,14 +99,14 @@ class RollingFiles:
             if count:
                 last = first + count
                 self._writer.write_batch(
-                    buffer, start[first:last], end[first:last], ts_ns[first:last], *self._endpoints
+                    packets.buffer, start[first:last], end[first:last], ts_ns[first:last], *self._endpoints
                 )
                 self._packets, self._bytes = self._packets + count, self._bytes + int(size[count - 1])
                 self._last_ns, first = int(ts_ns[last - 1]), last
             if first < len(start):
                 self.close()
 
-    def close_if_due(self, now_ns: int) -> None:
+    def advance(self, now_ns: int) -> None:
         """Close the file of a quiet stream when its time is over."""
         if self._writer is not None and now_ns - self._first_ns >= self._roll_ns:
             self.close()

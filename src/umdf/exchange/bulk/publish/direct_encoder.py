@@ -22,9 +22,9 @@ REGULAR_SESSION = 1
 
 Instruction = tuple[int, int]  # a column of the record, and its conversion
 _COMMON_FIELDS: dict[str, Instruction] = {
-    "securityID": (k.INSTRUMENT, x.COPY_64),
+    "securityID": (k.INSTRUMENT, x.INSTRUMENT_ID),
     "matchEventIndicator": (k.FLAGS, x.EVENT_INDICATOR),
-    "rptSeq": (k.RPT_SBE, x.COPY_32),
+    "rptSeq": (k.KIND, x.RPT_SEQ),
     "transactTime": (k.TS, x.COPY_64),
     "mDEntryTimestamp": (k.TS, x.COPY_64),
 }
@@ -92,6 +92,7 @@ class DirectEncoder:
         trade_date: int,
         header: int,
         limits: tuple[int, int, int, int],
+        instrument_ids: Numbers,
     ) -> None:
         self._is_supported = np.zeros(k.KINDS, bool)
         self._is_supported[[*FIELDS_OF_KIND, *NOT_SENT]] = True
@@ -102,6 +103,8 @@ class DirectEncoder:
         self._table = np.zeros(x.ARGUMENT_COUNT, np.int64)
         self._table[x.X_KINDS], self._table[x.X_HEADER] = self._kinds.ctypes.data, header
         self._table[x.X_MAX_BYTES : x.X_SEND_NS + 1] = limits
+        self._instrument_ids = np.ascontiguousarray(instrument_ids, np.int64)
+        self._table[x.X_INSTRUMENT_IDS] = self._instrument_ids.ctypes.data
         self._pool = Pool(max_buffers=6)
 
     def _add_kind(
@@ -144,8 +147,11 @@ class DirectEncoder:
         """Whether every record is of a kind that can be encoded directly."""
         return bool(self._is_supported[records[:, k.KIND]].all())
 
-    def encode(self, records: Numbers, next_sequence: int) -> tuple[NDArray[np.uint8], Numbers, int]:
-        """The bytes; start, end, sequence and sending time of each packet; and the sequence after the last."""
+    def encode(
+        self, records: Numbers, rpt_seq: Numbers, next_sequence: int
+    ) -> tuple[NDArray[np.uint8], Numbers, Numbers, int]:
+        """The bytes; start, end, sequence and sending time of each packet; the packet of each record, -1 if it is not
+        sent; and the sequence after the last."""
         sizes = self._kinds[records[:, k.KIND], x.Y_BYTES]
         max_bytes = int(sizes.sum()) + w.PACKET_HEADER * len(records) + 1
         memory, packet_columns = self._pool.acquire(max_bytes), np.empty((4, max(len(records), 1)), np.int64)
@@ -153,6 +159,8 @@ class DirectEncoder:
         table[x.X_JOURNAL], table[x.X_ROWS], table[x.X_OUT] = records.ctypes.data, len(records), memory.address
         table[x.X_CAPACITY], table[x.X_NEXT] = memory.nbytes, next_sequence
         table[x.X_START : x.X_TS + 1] = [row.ctypes.data for row in packet_columns]
+        record_packet = np.full(len(records), -1, np.int64)
+        table[x.X_RPT_SEQ], table[x.X_RECORD_PACKET] = rpt_seq.ctypes.data, record_packet.ctypes.data
         packet_count = int(x.encode_packets(table.ctypes.data))
         assert packet_count >= 0, "there is room for every message"
-        return memory.array, packet_columns[:, :packet_count], int(table[x.X_NEXT])
+        return memory.array, packet_columns[:, :packet_count], record_packet, int(table[x.X_NEXT])

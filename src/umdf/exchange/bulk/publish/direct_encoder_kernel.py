@@ -27,7 +27,8 @@ from umdf.kernels import inlined, kernel, load_i64, store_i64, store_u8, store_u
 # Entries of the table of arguments.
 X_JOURNAL, X_ROWS, X_KINDS, X_OUT, X_CAPACITY, X_START, X_END, X_SEQUENCE, X_TS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 X_NEXT, X_MAX_BYTES, X_MAX_MESSAGES, X_WINDOW_NS, X_SEND_NS, X_HEADER = 9, 10, 11, 12, 13, 14
-ARGUMENT_COUNT = 15
+X_INSTRUMENT_IDS, X_RPT_SEQ, X_RECORD_PACKET = 15, 16, 17  # the last two have an element for each record
+ARGUMENT_COUNT = 18
 
 # A kind: bytes of its message (0: not on this protocol), its image, its instructions and their count, its mode.
 Y_BYTES, Y_IMAGE, Y_INSTRUCTIONS, Y_COUNT, Y_MODE = 0, 1, 2, 3, 4
@@ -47,14 +48,16 @@ INSTRUCTION_BYTES = 24
     CONDITIONS,
     LEG_TRADE,
     NEXT_SEQUENCE,
-) = range(11)
+    INSTRUMENT_ID,
+    RPT_SEQ,
+) = range(13)
 PRICE_UNIT, FINE_PRICE_UNIT = 100_000, 10  # 1e-4 and 1e-8, of 1e-9
 LEG_CODE = 102
 BUFFER_FULL = -1
 
 
 @inlined
-def write_field(message, instruction, record, next_sequence):
+def write_field(message, instruction, record, next_sequence, instrument_ids, rpt_seq):
     """Write one column of a record to its message; an absent value leaves the null of the image."""
     value = load_i64(record, load_i64(instruction, Z_COLUMN * 8) * 8)
     offset, conversion = load_i64(instruction, Z_OFFSET * 8), load_i64(instruction, Z_CONVERSION * 8)
@@ -63,6 +66,11 @@ def write_field(message, instruction, record, next_sequence):
         store_u8(message, offset, np.uint8(bits))
     elif conversion == NEXT_SEQUENCE:
         store_u32(message, offset, np.uint32(next_sequence))
+    elif conversion == RPT_SEQ:
+        if rpt_seq != NULL:
+            store_u32(message, offset, np.uint32(rpt_seq))
+    elif conversion == INSTRUMENT_ID:
+        store_i64(message, offset, load_i64(instrument_ids, value * 8))
     elif value == NULL:
         return
     elif conversion == COPY_64:
@@ -95,6 +103,8 @@ def encode_packets(x):
     sequences, next_sequence, header = load_i64(x, X_SEQUENCE * 8), load_i64(x, X_NEXT * 8), load_i64(x, X_HEADER * 8)
     max_bytes, max_messages = load_i64(x, X_MAX_BYTES * 8), load_i64(x, X_MAX_MESSAGES * 8)
     window, send_ns = load_i64(x, X_WINDOW_NS * 8), load_i64(x, X_SEND_NS * 8)
+    instrument_ids, rpt_seqs = load_i64(x, X_INSTRUMENT_IDS * 8), load_i64(x, X_RPT_SEQ * 8)
+    record_packets = load_i64(x, X_RECORD_PACKET * 8)
     unit, at, used, index, opened_ts, closed = np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0), True
     for row in range(rows):
         record = journal + row * RECORD_BYTES
@@ -120,9 +130,11 @@ def encode_packets(x):
         store_i64(times, unit * 8, ts + send_ns)
         message = out + at
         memmove(message, load_i64(kind_entry, Y_IMAGE * 8), size)
+        rpt_seq = load_i64(rpt_seqs, row * 8)
+        store_i64(record_packets, row * 8, unit)
         instruction = load_i64(kind_entry, Y_INSTRUCTIONS * 8)
         for _ in range(load_i64(kind_entry, Y_COUNT * 8)):
-            write_field(message, instruction, record, next_sequence)
+            write_field(message, instruction, record, next_sequence, instrument_ids, rpt_seq)
             instruction += INSTRUCTION_BYTES
         at += size
         store_i64(ends, unit * 8, at)

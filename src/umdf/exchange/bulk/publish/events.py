@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from umdf.exchange.bulk import memory_layout_kernel as k
 from umdf.exchange.bulk.listing import Listing
 from umdf.exchange.bulk.publish.unit_builder import FamilyColumns, UnitBatch
-from umdf.exchange.bulk.settings import POSITION, BulkSettings
+from umdf.exchange.bulk.publish.unit_builder_kernel import RPT_SEQ
+from umdf.exchange.bulk.settings import FAST, POSITION, BulkSettings
 from umdf.market import families as e
 from umdf.market.rows import Events, RepeatingGroup, Rows, Text, Units, text_column
 
@@ -67,10 +68,11 @@ NEWS = (
 
 
 class EventBuilder:
-    """Builds the events of one protocol; `rpt_seq_column` is the column of a record with its RptSeq."""
+    """Builds the events of one protocol."""
 
-    def __init__(self, settings: BulkSettings, listing: Listing, rpt_seq_column: int) -> None:
-        self._settings, self._listing, self._rpt_seq_column = settings, listing, rpt_seq_column
+    def __init__(self, settings: BulkSettings, listing: Listing, protocol: str) -> None:
+        self._settings, self._listing, self._protocol = settings, listing, protocol
+        self._instrument_ids = np.append(listing.security_id, e.NULL)  # the last one of what concerns no instrument
         self._is_by_position = settings.generation == POSITION
         self._builders: dict[str, Callable[[FamilyColumns], Rows]] = {
             "mbo": self._mbo,
@@ -100,8 +102,8 @@ class EventBuilder:
     def _rows(self, family: str, records: FamilyColumns, columns: dict[str, Numbers], **more: Any) -> Rows:
         common = {
             "ts_event": records[k.TS],
-            "instrument_id": records[k.INSTRUMENT],
-            "rpt_seq": records[self._rpt_seq_column],
+            "instrument_id": self._instrument_ids[np.maximum(records[k.INSTRUMENT], -1)],
+            "rpt_seq": records[RPT_SEQ],
             "flags": (records[k.FLAGS] & EVENT_FLAGS).astype(np.int32),
         }
         return Rows(
@@ -174,7 +176,7 @@ class EventBuilder:
         kind, code, other, aux = records[k.KIND], records[k.CODE], records[k.OTHER], records[k.AUX]
         last, volume = kind == k.LAST_PRICE, kind == k.VOLUME
         has_flag = np.isin(kind, (k.OPENING, k.THEORETICAL, k.CLOSING, k.SETTLEMENT))
-        vwap_only = (kind == k.EXECUTION) & (self._rpt_seq_column == k.RPT_FAST)  # FIX/FAST sends the VWAP alone (10.3)
+        vwap_only = (kind == k.EXECUTION) & (self._protocol == FAST)  # FIX/FAST sends the VWAP alone (10.3)
         is_settlement, is_previous_close = kind == k.SETTLEMENT, (kind == k.CLOSING) & (code == 4)
         columns = {
             "stat_type": STAT_TYPES[kind],
@@ -223,11 +225,13 @@ class EventBuilder:
         return self._rows("imbalance", records, columns)
 
     def _price_bands(self, records: FamilyColumns) -> Rows:
-        price = records[k.KIND] == k.PRICE_BAND
+        price, code = records[k.KIND] == k.PRICE_BAND, records[k.CODE]
+        midpoint = code >> k.BAND_MIDPOINT & 0xFF
         columns = {
             "entry_type": ENTRY_TYPES[records[k.KIND]],
-            "price_band_type": np.where(price, records[k.CODE], NONE_8).astype(np.int8),
-            "price_limit_type": np.where(price, 0, NONE_8).astype(np.int8),
+            "price_band_type": np.where(price, code & 0xFF, NONE_8).astype(np.int8),
+            "price_limit_type": np.where(price, code >> k.BAND_LIMIT_TYPE & 0xFF, NONE_8).astype(np.int8),
+            "midpoint_type": np.where(price & (midpoint > 0), midpoint - 1, NONE_8).astype(np.int8),
             "low_limit_price": records[k.PRICE],
             "high_limit_price": records[k.AUX],
             "avg_daily_traded_qty": np.where(price, e.NULL, records[k.SIZE]),
@@ -272,7 +276,7 @@ class EventBuilder:
         columns = {
             "last_sequence": records[k.ID],
             "last_seq_version": records[k.CODE],
-            "last_rpt_seq": records[self._rpt_seq_column],
+            "last_rpt_seq": records[RPT_SEQ],
             "total_snapshots": records[k.AUX],
             "total_bids": records[k.SIZE],
             "total_offers": records[k.OTHER],

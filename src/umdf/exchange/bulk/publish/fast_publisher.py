@@ -11,16 +11,15 @@ from umdf.exchange.bulk import memory_layout_kernel as k
 from umdf.exchange.bulk.publish import fast_packet_kernel as g
 from umdf.exchange.bulk.publish import unit_builder_kernel as w
 from umdf.exchange.bulk.publish.publisher import (
-    INCREMENTAL,
     SNAPSHOTS,
     JournalBatch,
-    Numbers,
-    Packets,
     Publisher,
     kernel_limits,
 )
+from umdf.exchange.bulk.publish.rpt_seq import COUNTED_BY_FAST
+from umdf.exchange.bulk.publish.sinks import Numbers, Packets
 from umdf.exchange.bulk.publish.unit_builder import FAMILY_OF_KIND, UnitBatch, UnitBuilder
-from umdf.exchange.bulk.settings import POSITION
+from umdf.exchange.bulk.settings import FAST, POSITION, SECOND_NS
 from umdf.market.fast.messages import FastMessageMapper
 from umdf.market.rows import Events
 from umdf.wire.fast.encode.encoder import EncodedMessages, Encoder
@@ -39,16 +38,17 @@ MAX_BYTES, WINDOW_NS, LOOP_WINDOW_NS = 1_420, 30_000, 1 << 62
 
 
 class FastPublisher(Publisher):
-    protocol, rpt_seq = "fast", k.RPT_FAST
+    protocol, counted = FAST, COUNTED_BY_FAST
+    loop_heartbeat_ns = 10 * SECOND_NS
     seq_versions = {"incremental": 0, "snapshot": 0, "instruments": 0}  # FIX/FAST has none
 
-    def __init__(self, settings: Any, listing: Any, manifest: Any, truth: Any) -> None:
+    def __init__(self, settings: Any, listing: Any, *sinks: Any) -> None:
         templates = load()
         self.template_ids = POSITION_TEMPLATES if settings.generation == POSITION else PRIORITY_TEMPLATES
         self.format_versions = {"templates": list(self.template_ids)}
         self._messages, self._encoder = FastMessageMapper(templates, *self.template_ids), Encoder(templates)
         self._pool = Pool()
-        super().__init__(settings, listing, manifest, truth)
+        super().__init__(settings, listing, *sinks)
 
     def _unit_builder(self, stream: str) -> UnitBuilder:
         excluded = NOT_SENT | (NOT_IN_SNAPSHOTS if stream == SNAPSHOTS else set())
@@ -63,7 +63,7 @@ class FastPublisher(Publisher):
     def _encode(self, events: Events) -> EncodedMessages:
         return self._encoder.encode(self._messages.messages(events))
 
-    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, stream: str) -> Packets:
+    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, is_paced: bool) -> Packets:
         count, size = len(encoded.start), len(encoded.buffer)
         assert count == len(units.sequence), "a message for each unit"
         max_packets = count + size // (MAX_BYTES - g.TECHNICAL_HEADER) + 1
@@ -77,7 +77,7 @@ class FastPublisher(Publisher):
             [row.ctypes.data for row in packet_columns],
             max_packets,
         )
-        window = WINDOW_NS if stream == INCREMENTAL else LOOP_WINDOW_NS
+        window = WINDOW_NS if is_paced else LOOP_WINDOW_NS
         table[g.G_MAX_BYTES], table[g.G_WINDOW_NS] = MAX_BYTES, window
         packet_count = int(g.build_packets(table.ctypes.data))
         assert packet_count >= 0, "there is room for every chunk"

@@ -15,13 +15,13 @@ from umdf.exchange.bulk.publish.publisher import (
     SEND_DELAY_NS,
     SNAPSHOTS,
     JournalBatch,
-    Numbers,
-    Packets,
     Publisher,
     kernel_limits,
 )
+from umdf.exchange.bulk.publish.rpt_seq import COUNTED_BY_SBE
+from umdf.exchange.bulk.publish.sinks import Numbers, Packets
 from umdf.exchange.bulk.publish.unit_builder import FAMILY_OF_KIND, UnitBatch, UnitBuilder
-from umdf.exchange.bulk.settings import POSITION
+from umdf.exchange.bulk.settings import POSITION, SBE, SECOND_NS
 from umdf.market.rows import Events
 from umdf.market.sbe.messages import SbeMessageMapper
 from umdf.wire.sbe.encode import EncodedPackets, Encoder
@@ -49,10 +49,11 @@ PRIORITY_VERSION, POSITION_VERSION = 16, 10
 
 
 class SbePublisher(Publisher):
-    protocol, rpt_seq = "sbe", k.RPT_SBE
+    protocol, counted = SBE, COUNTED_BY_SBE
+    loop_heartbeat_ns = SECOND_NS
     seq_versions = {"incremental": 273, "snapshot": 20_287, "instruments": 14_295}
 
-    def __init__(self, settings: Any, listing: Any, manifest: Any, truth: Any) -> None:
+    def __init__(self, settings: Any, listing: Any, *sinks: Any) -> None:
         schema = load()
         self.schema_version = POSITION_VERSION if settings.generation == POSITION else PRIORITY_VERSION
         self.format_versions = {"schema_version": self.schema_version}
@@ -65,14 +66,20 @@ class SbePublisher(Publisher):
             template: roots[template].block.block_length_of(self.schema_version) for template in TEMPLATES.values()
         }
         self._entry_bytes = roots[71].block.groups[0].block_length_of(self.schema_version)
-        super().__init__(settings, listing, manifest, truth)
+        super().__init__(settings, listing, *sinks)
         header = settings.channel | self.seq_versions[INCREMENTAL] << 16
         packet_limits = MAX_BYTES, MAX_MESSAGES, WINDOW_NS, SEND_DELAY_NS
         self.direct_encoder: DirectEncoder | None = DirectEncoder(
-            schema, self.schema_version, TEMPLATES, settings.trading_date, header, packet_limits
+            schema,
+            self.schema_version,
+            TEMPLATES,
+            settings.trading_date,
+            header,
+            packet_limits,
+            listing.security_id,
         )
 
-    def publish(self, batch: JournalBatch) -> None:
+    def _publish_batch(self, batch: JournalBatch) -> None:
         if (
             batch.stream == INCREMENTAL
             and self.direct_encoder is not None
@@ -80,16 +87,19 @@ class SbePublisher(Publisher):
         ):
             self._publish_direct(self.direct_encoder, batch)
         else:
-            super().publish(batch)
+            super()._publish_batch(batch)
 
     def _publish_direct(self, direct: DirectEncoder, batch: JournalBatch) -> None:
-        buffer, (start, end, sequence, ts_ns), self._next_sequence[INCREMENTAL] = direct.encode(
-            batch.records, self._next_sequence[INCREMENTAL]
+        rpt_seq = self._rpt_seq.number(batch.records)
+        buffer, (start, end, sequence, ts_ns), record_packet, self._next_sequence[INCREMENTAL] = direct.encode(
+            batch.records, rpt_seq, self._next_sequence[INCREMENTAL]
         )
+        self._record_history(batch, sequence, record_packet)
         kind_counts = np.bincount(batch.records[:, k.KIND], minlength=k.KINDS)
         for kind in np.flatnonzero(kind_counts).tolist():
             if kind in TEMPLATES:
                 self.counts[INCREMENTAL, FAMILY_OF_KIND[kind]] += int(kind_counts[kind])
+        self._last_sequence[INCREMENTAL] = self._next_sequence[INCREMENTAL] - 1
         self._write(batch, Packets(buffer, start, end, ts_ns, sequence, sequence))
 
     def _unit_builder(self, stream: str) -> UnitBuilder:
@@ -123,5 +133,5 @@ class SbePublisher(Publisher):
         assert not self._messages.unmapped_rows, self._messages.unmapped_rows
         return self._encoder.encode(headers, batches)
 
-    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, stream: str) -> Packets:
+    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, is_paced: bool) -> Packets:
         return Packets(encoded.buffer, encoded.start, encoded.end, ts_ns, units.sequence, units.sequence)

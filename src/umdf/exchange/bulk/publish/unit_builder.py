@@ -48,7 +48,7 @@ FAMILY_OF_KIND: Mapping[int, str] = {
 
 @dataclass(frozen=True, eq=False)
 class FamilyColumns:
-    """The records of one family: a row of `values` for each column of a record."""
+    """The records of one family: a row of `values` for each column of a record, and one for RptSeq."""
 
     values: NDArray[np.int64]
     unit: NDArray[np.uint32]
@@ -69,6 +69,7 @@ class UnitBatch:
     sequence: NDArray[np.int64]  # 0 where a unit has none
     ts_ns: NDArray[np.int64]
     families: dict[str, FamilyColumns]
+    record_unit: NDArray[np.int64]  # the unit of each record, -1 where it is not sent
 
 
 class UnitBuilder:
@@ -85,7 +86,7 @@ class UnitBuilder:
         self._table[w.L_KINDS] = self._kinds.ctypes.data
         self._pool = Pool(max_buffers=6)
 
-    def build(self, records: Records, next_sequence: int) -> tuple[UnitBatch, int]:
+    def build(self, records: Records, rpt_seq: Records, next_sequence: int) -> tuple[UnitBatch, int]:
         """The records as units, numbered from `next_sequence`; and the sequence after the last."""
         family = self._kinds[records[:, k.KIND], w.K_FAMILY]
         counts = np.bincount(family[family >= 0], minlength=len(FAMILY_NAMES))
@@ -102,18 +103,20 @@ class UnitBuilder:
             family_entries.ctypes.data,
         )
         table[w.L_SEQUENCE], table[w.L_TS], table[w.L_NEXT] = sequence.ctypes.data, ts_ns.ctypes.data, next_sequence
+        record_unit = np.full(len(records), -1, np.int64)
+        table[w.L_RPT_SEQ], table[w.L_ROW_UNITS] = rpt_seq.ctypes.data, record_unit.ctypes.data
         units = int(self._kernel(table.ctypes.data))
         non_empty = {name: columns for name, columns in families.items() if len(columns)}
-        return UnitBatch(sequence[:units], ts_ns[:units], non_empty), int(table[w.L_NEXT])
+        return UnitBatch(sequence[:units], ts_ns[:units], non_empty, record_unit), int(table[w.L_NEXT])
 
     def _allocate(self, rows: int) -> FamilyColumns:
-        memory = self._pool.acquire(rows * (8 * k.RECORD_COLUMNS + 8)) if rows else None
+        memory = self._pool.acquire(rows * (8 * w.FAMILY_COLUMNS + 8)) if rows else None
         if memory is None:
             return FamilyColumns(
-                np.empty((k.RECORD_COLUMNS, 0), np.int64), *(np.empty(0, kind) for kind in ("u4", "u2", "u2"))
+                np.empty((w.FAMILY_COLUMNS, 0), np.int64), *(np.empty(0, kind) for kind in ("u4", "u2", "u2"))
             )
-        values = memory.array[: rows * 8 * k.RECORD_COLUMNS].view(np.int64).reshape(k.RECORD_COLUMNS, rows)
-        rest = memory.array[rows * 8 * k.RECORD_COLUMNS : rows * (8 * k.RECORD_COLUMNS + 8)]
+        values = memory.array[: rows * 8 * w.FAMILY_COLUMNS].view(np.int64).reshape(w.FAMILY_COLUMNS, rows)
+        rest = memory.array[rows * 8 * w.FAMILY_COLUMNS : rows * (8 * w.FAMILY_COLUMNS + 8)]
         return FamilyColumns(
             values,
             rest[: 4 * rows].view(np.uint32),

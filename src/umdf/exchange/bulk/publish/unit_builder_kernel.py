@@ -25,23 +25,27 @@ from umdf.kernels import inlined, kernel, load_i64, store_i64, store_u16, store_
 
 # Entries of the table of arguments.
 L_JOURNAL, L_ROWS, L_KINDS, L_FAMILIES, L_SEQUENCE, L_TS, L_NEXT, L_UNITS = 0, 1, 2, 3, 4, 5, 6, 7
-L_MAX_BYTES, L_MAX_MESSAGES, L_WINDOW_NS, L_ENTRY_BYTES, L_MAX_ENTRIES, L_SNAPSHOTS = 8, 9, 10, 11, 12, 13
-ARGUMENT_COUNT = 14
+L_MAX_BYTES, L_MAX_MESSAGES, L_WINDOW_NS, L_ENTRY_BYTES, L_MAX_ENTRIES, L_RPT_SEQ, L_ROW_UNITS = range(8, 15)
+ARGUMENT_COUNT = 15
 
 # A kind of record: its family (-1: not on this protocol), its bytes (0: in the record), the mode in which it is sent.
 K_FAMILY, K_BYTES, K_MODE = 0, 1, 2
 KIND_BYTES = 32
 SHARED_UNIT, OWN_UNIT, HEARTBEAT_UNIT, DEFINITION_UNIT = 0, 1, 2, 3  # the last: several definitions in a FAST message
 
-# A family: its rows so far, capacity, columns (RECORD_COLUMNS, one after the other), units, message and entry indices.
+# A family: its rows so far, capacity, columns (those of a record and RptSeq, one after the other), units, message and
+# entry indices.
+RPT_SEQ = RECORD_COLUMNS
+FAMILY_COLUMNS = RECORD_COLUMNS + 1
 F_ROWS, F_CAPACITY, F_COLUMNS, F_UNIT, F_INDEX, F_ENTRY = 0, 1, 2, 3, 4, 5
 FAMILY_BYTES = 48
 PACKET_HEADER = 16
 
 
 @inlined
-def append_row(w, family, record, unit, index, entry):
-    """Append a record to the columns of its family."""
+def append_row(w, family, record, record_row, unit, index, entry):
+    """Append a record to the columns of its family, and remember its unit."""
+    store_i64(load_i64(w, L_ROW_UNITS * 8), record_row * 8, unit)
     family_entry = load_i64(w, L_FAMILIES * 8) + family * FAMILY_BYTES
     row, capacity = load_i64(family_entry, F_ROWS * 8), load_i64(family_entry, F_CAPACITY * 8)
     if row >= capacity:
@@ -49,6 +53,8 @@ def append_row(w, family, record, unit, index, entry):
     columns = load_i64(family_entry, F_COLUMNS * 8)
     for column in range(RECORD_COLUMNS):
         store_i64(columns, (column * capacity + row) * 8, load_i64(record, column * 8))
+    rpt_seq = load_i64(load_i64(w, L_RPT_SEQ * 8), record_row * 8)
+    store_i64(columns, (RPT_SEQ * capacity + row) * 8, rpt_seq)
     store_u32(load_i64(family_entry, F_UNIT * 8), row * 4, np.uint32(unit))
     store_u16(load_i64(family_entry, F_INDEX * 8), row * 2, np.uint16(index))
     store_u16(load_i64(family_entry, F_ENTRY * 8), row * 2, np.uint16(entry))
@@ -93,7 +99,7 @@ def build_packets(w):
         )
         if is_same_snapshot and entry + 1 < max_entries and used + entry_bytes <= max_bytes:
             entry, used = entry + 1, used + entry_bytes
-            append_row(w, family, record, unit, index, entry)
+            append_row(w, family, record, row, unit, index, entry)
             continue
         if kind == SNAPSHOT_ORDER:
             size += entry_bytes
@@ -105,7 +111,7 @@ def build_packets(w):
         used, index, entry = used + size, index + 1, np.int64(0)
         in_orders, snapshot_instrument = kind == SNAPSHOT_ORDER, load_i64(record, INSTRUMENT * 8)
         store_i64(times, unit * 8, ts)
-        append_row(w, family, record, unit, index, np.int64(0))
+        append_row(w, family, record, row, unit, index, np.int64(0))
     store_i64(w, L_UNITS * 8, unit + 1)
     return unit + 1
 
@@ -144,6 +150,6 @@ def build_messages(w):
         closed = ends_event or mode == OWN_UNIT or mode == HEARTBEAT_UNIT
         if unit >= 0 and not (flags & SNAPSHOT != 0 and entry > 0):
             store_i64(times, unit * 8, ts)
-        append_row(w, family, record, unit, np.int64(0), entry)
+        append_row(w, family, record, row, unit, np.int64(0), entry)
     store_i64(w, L_UNITS * 8, unit + 1)
     return unit + 1

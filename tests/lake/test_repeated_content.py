@@ -1,0 +1,138 @@
+"""The same packets in several files count once; different packets with the same numbers are refused."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+import zstandard
+from lake.captures import day, files_of, hashes, ingest, rows
+from lake.damaged_days import captures_in, flip, payloads
+
+from umdf.errors import CaptureError
+from umdf.lake.recording.contradictions import MIN_CONTRADICTIONS
+from umdf.transport.capture import open_capture
+
+pytestmark = pytest.mark.xdist_group("lake-repeated")
+PROTOCOLS = ("sbe", "fast")
+
+
+@pytest.fixture(scope="module")
+def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("repeated")
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def single(request: pytest.FixtureRequest, tmp: Path) -> tuple[Path, Path]:
+    """A day in few files, and its lake."""
+    captured, root = day(tmp, 3_000, 12, protocol=request.param, seed=5, roll_s=3_600), tmp / f"lake-{request.param}"
+    ingest(root, files_of(captured))
+    return captured, root
+
+
+def contents(root: Path) -> dict[str, str]:
+    """Of every table but the list of files."""
+    return {name: found for name, found in hashes(root, files_too=False).items() if name != "ledger"}
+
+
+def cut(path: Path, target: Path, low: float, high: float) -> Path:
+    """The packets of a part of a capture."""
+    with open_capture(path) as capture:
+        offsets = [int(offset) for batch in capture for offset in batch.offset]
+    raw, edges = path.read_bytes(), [*offsets, path.stat().st_size]
+    first, last = int(low * len(offsets)), int(high * len(offsets))
+    target.write_bytes(raw[: offsets[0]] + raw[edges[first] : edges[last]])
+    return target
+
+
+def parts_of(captured: Path, directory: Path, low: float, high: float) -> list[Path]:
+    directory.mkdir()
+    return [cut(path, directory / f"part-{path.name}", low, high) for path in files_of(captured)]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.6), (0.3, 0.7), (0.5, 1.0)])
+def test_a_part_and_the_whole_are_counted_once(
+    single: tuple[Path, Path], tmp_path: Path, low: float, high: float
+) -> None:
+    captured, expected = single
+    parts, whole = parts_of(captured, tmp_path / "parts", low, high), files_of(captured)
+    for name, order in {"part first": (parts, whole), "whole first": (whole, parts)}.items():
+        root = tmp_path / name
+        for files in order:
+            ingest(root, files, split_bytes=100_000)
+        assert contents(root) == contents(expected), name
+        assert len({row["digest"] for row in rows(root, "ledger")}) == 2 * len(whole)
+
+
+def test_overlapping_parts_are_the_whole(single: tuple[Path, Path], tmp_path: Path) -> None:
+    captured, expected = single
+    parts = [
+        path
+        for number, (low, high) in enumerate(((0.0, 0.5), (0.4, 0.8), (0.7, 1.0)))
+        for path in parts_of(captured, tmp_path / str(number), low, high)
+    ]
+    ingest(tmp_path / "lake", parts, split_bytes=100_000, span_sequences=200)
+    assert contents(tmp_path / "lake") == contents(expected)
+
+
+def test_a_capture_is_known_whatever_its_compression(single: tuple[Path, Path], tmp_path: Path) -> None:
+    captured, expected = single
+    zipped, packed = [], []
+    for path in files_of(captured):
+        zipped.append(tmp_path / f"{path.name}.gz")
+        zipped[-1].write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        packed.append(tmp_path / f"{path.name}.zst")
+        packed[-1].write_bytes(zstandard.compress(path.read_bytes()))
+    root, count = tmp_path / "lake", len(zipped)
+    first = ingest(root, zipped)
+    assert (first.new, first.known) == (count, 0)
+    for files in (packed, files_of(captured)):
+        again = ingest(root, files)
+        assert (again.new, again.known, again.commit) == (0, count, None)
+    both = ingest(tmp_path / "both", [*zipped, *packed])
+    assert (both.new, both.known) == (count, count)
+    assert contents(root) == contents(tmp_path / "both") == contents(expected)
+    assert all(row["content_digest"] for row in rows(root, "ledger"))
+    assert not any(row["content_digest"] for row in rows(expected, "ledger"))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_two_recordings_with_the_same_numbers_are_refused(tmp: Path, tmp_path: Path, protocol: str) -> None:
+    one, other = (files_of(day(tmp, 3_000, 12, protocol=protocol, seed=seed, roll_s=3_600)) for seed in (5, 6))
+    root = tmp_path / "lake"
+    ingest(root, one)
+    before = hashes(root)
+    with pytest.raises(CaptureError, match="different recordings") as error:
+        ingest(root, other)
+    named = [path for path in (*one, *other) if str(path) in error.value.reason]
+    assert [path in one for path in named] in ([True, False], [False, True])
+    assert hashes(root) == before
+    in_lake = {row["digest"] for row in rows(root, "ledger") if Path(row["path"]) in named}
+    assert f"umdf lake forget {root} {in_lake.pop()[:19]}`" in error.value.hint
+    with pytest.raises(CaptureError, match="different recordings") as error:
+        ingest(tmp_path / "both", [*one, *other])
+    assert error.value.hint == "ingest only one of them"
+
+
+def test_two_recordings_of_different_lines_are_refused(tmp: Path, tmp_path: Path) -> None:
+    one, other = (files_of(day(tmp, 3_000, 12, seed=seed, roll_s=3_600)) for seed in (5, 6))
+    mixed = [path for path in one if "incremental-A" in path.name]
+    mixed += [path for path in other if "incremental-B" in path.name]
+    with pytest.raises(CaptureError, match="different recordings"):
+        ingest(tmp_path / "lake", mixed)
+
+
+def test_a_few_damaged_copies_are_not_another_recording(single: tuple[Path, Path], tmp_path: Path) -> None:
+    captured, expected = single
+    shutil.copytree(captured / "capture", tmp_path / "capture")
+    path = next((tmp_path / "capture").glob("*incremental-B*.pcap"))
+    raw, places = bytearray(path.read_bytes()), payloads(path)
+    for start, end in places[10 : 10 * MIN_CONTRADICTIONS : 10]:
+        flip(raw, start, end - 1, 0)  # without a checksum nothing tells of it
+    path.write_bytes(raw)
+    result = ingest(tmp_path / "lake", captures_in(tmp_path / "capture"))
+    [notice] = result.notices
+    assert f"{path} differ (lines A and B): {MIN_CONTRADICTIONS - 1} of " in notice
+    assert contents(tmp_path / "lake")["trades"] == contents(expected)["trades"]  # line A counts

@@ -1,0 +1,72 @@
+"""The rules of trust of a book, one by one, on the kernel that decides them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from umdf.buffers import buffer_address
+from umdf.sync import book_trust_kernel as trust
+
+ADD, CLEAR, BID, NEITHER, NULL = ord("A"), ord("R"), ord("B"), ord("N"), trust.NULL
+EMPTY = "empty book"
+IMPOSSIBLE = -13  # an outcome below zero: an unknown action, say
+HEALTHY, UNVERIFIED, STALE = "healthy", "unverified", "stale"
+
+Row = tuple[int | str, int] | tuple[int | str, int, int]  # RptSeq or EMPTY, gaps before the row, outcome
+
+
+def trust_after(*rows: Row) -> list[str]:
+    """The state of one book after each row."""
+    count = len(rows)
+    is_empty = np.array([row[0] == EMPTY for row in rows])
+    columns = {
+        trust.BOOK: np.zeros(count, np.int32),
+        trust.ACTION: np.where(is_empty, CLEAR, ADD).astype(np.uint8),
+        trust.SIDE: np.where(is_empty, NEITHER, BID).astype(np.uint8),
+        trust.FLAGS: np.zeros(count, np.int32),
+        trust.RPT_SEQ: np.array([NULL if isinstance(row[0], str) else row[0] for row in rows], np.int64),
+        trust.OUTCOMES: np.array([row[2] if len(row) == 3 else 1 for row in rows], np.int8),
+        trust.GAPS: np.array([row[1] for row in rows], np.int64),
+        trust.TIMES: np.arange(count, dtype=np.int64),
+        trust.STATES: np.zeros((1, trust.STATE_COLUMNS), np.int64),
+        trust.BAD: np.zeros(count, np.uint8),
+        trust.LOST_FROM: np.zeros(count, np.int64),
+        trust.ANSWERS: np.zeros(count, np.uint8),
+    }
+    arguments = np.zeros(trust.TRUST_ARGUMENTS, np.int64)
+    arguments[trust.ROWS] = count
+    for place, column in columns.items():
+        arguments[place] = buffer_address(column)
+    trust.track_trust(buffer_address(arguments))
+    return [STALE if bits & trust.IS_STALE else UNVERIFIED if bits else HEALTHY for bits in columns[trust.BAD].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(1, 0), (2, 0), (3, 0)], [HEALTHY] * 3),
+        ([(1, 0), (2, 1), (3, 1)], [HEALTHY] * 3),  # the next one answers a gap
+        ([(1, 0), (3, 0)], [HEALTHY, STALE]),
+        ([(1, 0), (3, 1)], [HEALTHY, STALE]),
+        ([(5, 0)], [STALE]),  # its first update is 1
+        ([(5, 1)], [STALE]),
+        ([(1, 1)], [HEALTHY]),
+        ([(1, 0), (2, 0), (2, 0), (1, 0)], [HEALTHY] * 4),  # a snapshot may have them already
+        ([(7, 0), (EMPTY, 0), (9, 0)], [STALE, HEALTHY, HEALTHY]),  # any number may follow an Empty Book
+        ([(1, 0), (EMPTY, 1), (1, 1)], [HEALTHY] * 3),
+        ([(1, 0), (EMPTY, 0), (4, 1)], [HEALTHY, HEALTHY, STALE]),
+        ([(1, 0), (EMPTY, 0), (1, 1)], [HEALTHY] * 3),
+        ([(1, 0), (2, 0, IMPOSSIBLE), (3, 0)], [HEALTHY, STALE, STALE]),
+    ],
+)
+def test_rules_of_a_book(rows: list[Row], expected: list[str]) -> None:
+    assert trust_after(*rows) == expected
+
+
+@pytest.mark.parametrize("restarted", [1, 2, 8, 9])
+def test_lost_empty_book_restarts_rpt_seq_and_leaves_the_book_stale(restarted: int) -> None:
+    """4.2.9: RptSeq restarts after an Empty Book. If that was lost, a lower number is new, not old."""
+    rows: list[Row] = [(number, 0) for number in range(1, 10)]
+    assert trust_after(*rows, (restarted, 1), (restarted + 1, 1))[-2:] == [STALE, STALE]
+    assert trust_after(*rows, (restarted, 1), (EMPTY, 1), (1, 1))[-2:] == [HEALTHY, HEALTHY]
