@@ -142,32 +142,30 @@ def test_nothing_wrong_is_shown_as_right(sized: Callable[[int, int], int]) -> No
             if client.channel.epoch is not None:
                 wrong = wrong_values(client.channel, case.truth(client.channel))
                 assert not wrong, f"seed {seed}, packet {number}, sequence {client.channel.sequence}: {wrong}"
-        client.session.finish()
-        assert not wrong_values(client.channel, case.truth(client.channel)), f"seed {seed}, at the end"
-        for instrument in case.exchange.instruments:
-            trust = client.channel.state_trust(instrument)
-            assert trust.is_healthy, f"seed {seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
-            assert instrument in client.channel.state.instruments, f"seed {seed}: {instrument} is not defined"
+        assert_all_known(client, case)
 
 
 @pytest.mark.parametrize("size", [7, 100, 100_000])
-def test_batches_of_any_size_give_the_same(size: int, sized: Callable[[int, int], int]) -> None:
-    for seed in seeds(sized)[: sized(3, 600)]:
+def test_batches_of_any_size_end_alike(size: int, sized: Callable[[int, int], int]) -> None:
+    """What was lost may be recovered by another snapshot, so trust and the count of trades may differ in between."""
+    for seed in seeds(sized)[: sized(4, 600)]:
         case = scenario(seed)
-        received = case.received[: Random(seed).randrange(len(case.received) // 2, len(case.received))]
-        single, batched = Client(), Client()
-        for arrival in received:
-            single.feed([arrival])
-        for first in range(0, len(received), size):
-            batched.feed(received[first : first + size])
-        for client in (single, batched):
-            client.session.finish()
-        assert summary(batched.channel) == summary(single.channel), f"seed {seed}"
+        client = Client()
+        for first in range(0, len(case.received), size):
+            client.feed(case.received[first : first + size])
+            if client.channel.epoch is not None:
+                wrong = wrong_values(client.channel, case.truth(client.channel))
+                assert not wrong, f"seed {seed}, batch {first // size}, sequence {client.channel.sequence}: {wrong}"
+        assert_all_known(client, case)
 
 
-def summary(channel: Channel) -> dict[str, Any]:
-    found: dict[str, Any] = {"epoch": channel.epoch, "sequence": channel.sequence}
-    for number in ALL_INSTRUMENTS:
-        trust = channel.book_trust(number), channel.state_trust(number), channel.trades_incomplete(number)
-        found[str(number)] = shown(channel, number), *trust
-    return found
+def assert_all_known(client: Client, case: Scenario) -> None:
+    """After the quiet time nothing is unverified or stale: everything shown is as the exchange has it."""
+    channel, exchange = client.channel, case.exchange
+    client.session.finish()
+    assert (channel.epoch, channel.sequence) == (exchange.epoch, exchange.sequence), f"seed {case.seed}"
+    assert not wrong_values(channel, case.truth(channel)), f"seed {case.seed}, at the end"
+    for instrument in exchange.instruments:
+        trust = channel.state_trust(instrument)
+        assert trust.is_healthy, f"seed {case.seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
+        assert instrument in channel.state.instruments, f"seed {case.seed}: {instrument} is not defined"
