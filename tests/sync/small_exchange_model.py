@@ -87,7 +87,9 @@ class Instrument:
         return sorted((order for order in self.orders.values() if order.side == side), key=lambda order: order.priority)
 
     def view(self, phase: int) -> View:
-        sides = [[OrderView(o.order_id, o.price * PRICE_UNIT, o.size) for o in self.side(side)] for side in (BID, OFFER)]
+        sides = [
+            [OrderView(o.order_id, o.price * PRICE_UNIT, o.size) for o in self.side(side)] for side in (BID, OFFER)
+        ]
         last, high = self.last and self.last.price * PRICE_UNIT, self.high and self.high * PRICE_UNIT
         state = phase if self.own_state is None else self.own_state
         return View(tuple(sides[0]), tuple(sides[1]), last, len(self.trades), high, state)

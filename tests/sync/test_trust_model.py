@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sync.faulty_lines import Arrival, arrivals, random_faults
+from tests.sync.faulty_lines import Arrival, Numbering, arrivals, random_faults
 from tests.sync.small_exchange import ALL_INSTRUMENTS, CHANNEL, SCHEMA, SmallExchange
 from tests.sync.small_exchange_model import OrderView, View
 from umdf.book.views import Level
@@ -66,10 +66,11 @@ class Scenario:
     seed: int
     exchange: SmallExchange
     received: list[Arrival]
-    quiet_from: int
+    renumbered: Numbering
 
     def truth(self, channel: Channel) -> dict[int, View]:
-        return self.exchange.truth[channel.epoch or 0, channel.sequence]
+        at = channel.epoch or 0, channel.sequence
+        return self.exchange.truth[self.renumbered.get(at, at)]
 
 
 def scenario(seed: int, packets: int = 150) -> Scenario:
@@ -88,7 +89,9 @@ def scenario(seed: int, packets: int = 150) -> Scenario:
     exchange.pause(1_000)
     quiet_from = exchange.now
     exchange.rest()
-    return Scenario(seed, exchange, arrivals(exchange.sent(), random_faults(random), random, quiet_from), quiet_from)
+    renumbered: Numbering = {}
+    received = arrivals(exchange.sent(), random_faults(random), random, quiet_from, renumbered)
+    return Scenario(seed, exchange, received, renumbered)
 
 
 def shown(channel: Channel, instrument_id: int) -> View:

@@ -196,9 +196,13 @@ class Channel:
                 self._waiting.clear()
                 self._suspects.clear()
                 self._instruments_until = int(sequence[ids == NULL].max())
-            elif (older := self._waiting.take(emptied)) is not None:  # unless the Empty Book is late, all of it is older
+            elif (
+                older := self._waiting.take(emptied)
+            ) is not None:  # unless the Empty Book is late, all of it is older
                 is_empty = decisions >= k.EMPTIED
-                later = rows_after(older, emptied, dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True)))
+                later = rows_after(
+                    older, emptied, dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
+                )
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
         waiting_ids = np.unique(ids[waits])
         if waits.any() or is_old.any():

@@ -119,9 +119,7 @@ def _own_units(events: Events) -> Events:
     families = {}
     for name, rows in events.families.items():
         unit = np.searchsorted(used, rows.unit).astype(np.uint32)
-        families[name] = Rows(
-            rows.family, unit, rows.msg_index, rows.entry_index, rows.columns, rows.texts, rows.lists
-        )
+        families[name] = Rows(rows.family, unit, rows.msg_index, rows.entry_index, rows.columns, rows.texts, rows.lists)
     return Events(events.units.take(used), families)
 
 
