@@ -106,9 +106,8 @@ class Channel:
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
-        changes = self._apply_state(
-            events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}), "instruments"
-        )
+        definitions = {"definition": np.ones(len(events.rows("definition")), np.bool_)}
+        changes = self._apply_state(events.take(definitions), "instruments")
         for instrument_id in changes.added:  # what its group was told before its definition came was not told to it
             if resets := self.phases.resets_since(instrument_id, BEFORE_ALL):
                 self._suspects[instrument_id] = max(when for when, _ in resets)
@@ -200,13 +199,12 @@ class Channel:
                 older := self._waiting.take(emptied)
             ) is not None:  # unless the Empty Book is late, all of it is older
                 is_empty = decisions >= k.EMPTIED
-                later = rows_after(
-                    older, emptied, dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
-                )
+                last = dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
+                later = rows_after(older, emptied, last)
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
         waiting_ids = np.unique(ids[waits])
         if waits.any() or is_old.any():
-            self._apply_some(events, rows.wire_order, waits, is_old, waiting_ids, resets)
+            self._apply_some(events, waits, is_old, waiting_ids, resets)
         else:
             self._apply_now(events, resets)
         if later is not None:
@@ -216,14 +214,13 @@ class Channel:
     def _apply_some(
         self,
         events: Events,
-        orders: NDArray[np.int64],
         waits: NDArray[np.bool_],
         is_old: NDArray[np.bool_],
         waiting_ids: NDArray[np.int64],
         resets: Sequence[StatisticReset],
     ) -> None:
         """Apply all but some rows of the family mbo, and what belongs to them."""
-        masks = {"mbo": waits}
+        orders, masks = events.rows("mbo").wire_order, {"mbo": waits}
         applied = {name: np.ones(len(some), np.bool_) for name, some in events.families.items()}
         applied["mbo"] = ~(waits | is_old)
         for name in GATED_FAMILIES:
@@ -364,9 +361,8 @@ class Channel:
             self._suspects.pop(instrument_id, None)
         if replaced.any():
             self._replace(snapshots, replaced, sequences)
-        for number, (key, content) in compared.items():
-            if self._content(*key) != content:
-                self.trust.states[number, k.S_INCOMPLETE] = 1
+        changed = [number for number, (key, content) in compared.items() if self._content(*key) != content]
+        self.trust.states[changed, k.S_INCOMPLETE] = 1
 
     def _content(self, instrument_id: int, lending: bool) -> Hashable:
         """What trades would have changed."""
