@@ -1,4 +1,4 @@
-"""Lines A and B of a channel, and its snapshot and instrument streams, with the faults of real networks, from a seed."""
+"""Lines A and B of a channel, its snapshots and its instruments, with the faults of real networks, from a seed."""
 
 from __future__ import annotations
 
@@ -73,13 +73,18 @@ def random_faults(random: Random) -> Faults:
     )
 
 
-def arrivals(sent: list[SentPacket], faults: Faults, random: Random, quiet_from: int) -> list[Arrival]:
-    """What a client receives, in order of time."""
+Numbering = dict[tuple[int, int], tuple[int, int]]  # epoch and sequence of a line → those of the exchange
+
+
+def arrivals(
+    sent: list[SentPacket], faults: Faults, random: Random, quiet_from: int, renumbered: Numbering
+) -> list[Arrival]:
+    """What a client receives, in order of time. `renumbered` takes what a line numbers alone."""
     incremental = [packet for packet in sent if packet.stream == INCREMENTAL]
     lost = _lost_on_both(incremental, faults, random)
     found = []
     for line in (LINE_A, LINE_B):
-        found += _line(incremental, line, lost, faults, random, quiet_from)
+        found += _line(incremental, line, lost, faults, random, quiet_from, renumbered)
     for stream, flow, loss in (
         (SNAPSHOT, SNAPSHOTS, faults.snapshot_loss),
         (INSTRUMENTS, DEFINITIONS, faults.definition_loss),
@@ -102,13 +107,20 @@ def _lost_on_both(sent: list[SentPacket], faults: Faults, random: Random) -> set
 
 
 def _line(
-    sent: list[SentPacket], line: int, lost: set[int], faults: Faults, random: Random, quiet_from: int
+    sent: list[SentPacket],
+    line: int,
+    lost: set[int],
+    faults: Faults,
+    random: Random,
+    quiet_from: int,
+    renumbered: Numbering,
 ) -> list[Arrival]:
     lost = set(lost)
     for _ in range(faults.line_bursts):
         first = random.randrange(len(sent))
         lost.update(range(first, first + random.randint(2, 40)))
-    change_at, restarted_at, until = random.randrange(len(sent)), random.randrange(len(sent)), len(sent)
+    change_at, restart = random.randrange(len(sent)), random.choice([packet for packet in sent if packet.sequence])
+    offset = restart.sequence - 1
     delay, found = faults.line_b_delay_ms * MS if line == LINE_B else 0, []
     for number, packet in enumerate(sent):
         ts = packet.ts + delay + random.randint(0, MS)
@@ -124,9 +136,12 @@ def _line(
         if random.random() < faults.far_reordering:
             ts += random.randint(20, 600) * MS
         content = packet.content
-        if line == LINE_B and faults.line_b_restarts and restarted_at <= number < until and packet.sequence:
-            offset = sent[restarted_at].sequence
-            content = _with_header(content, version=packet.epoch + 1, sequence=max(1, packet.sequence - offset + 1))
+        is_renumbered = packet.epoch == restart.epoch and packet.sequence > offset
+        if line == LINE_B and faults.line_b_restarts and is_renumbered:
+            epoch, sequence = packet.epoch + 1, packet.sequence - offset
+            renumbered[epoch, sequence] = packet.epoch, packet.sequence
+            renumbered[epoch, sequence - 1] = packet.epoch, packet.sequence - 1
+            content = _with_header(content, version=epoch, sequence=sequence)
         for damage in DAMAGES:
             if random.random() < getattr(faults, damage):
                 content = DAMAGES[damage](content, random)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sync.faulty_lines import Arrival, arrivals, random_faults
+from tests.sync.faulty_lines import Arrival, Numbering, arrivals, random_faults
 from tests.sync.small_exchange import ALL_INSTRUMENTS, CHANNEL, SCHEMA, SmallExchange
-from tests.sync.small_exchange_model import UNKNOWN, OrderView, View
+from tests.sync.small_exchange_model import OrderView, View
 from umdf.book.views import Level
 from umdf.market.families import NULL, SESSION_HIGH
 from umdf.sync.channel import Channel
@@ -66,16 +66,17 @@ class Scenario:
     seed: int
     exchange: SmallExchange
     received: list[Arrival]
-    quiet_from: int
+    renumbered: Numbering
 
     def truth(self, channel: Channel) -> dict[int, View]:
-        return self.exchange.truth[channel.epoch or 0, channel.sequence]
+        at = channel.epoch or 0, channel.sequence
+        return self.exchange.truth[self.renumbered.get(at, at)]
 
 
 def scenario(seed: int, packets: int = 150) -> Scenario:
     random = Random(seed)
     first = random.choice((1, 1, 1, 33_493))
-    exchange = SmallExchange(random, first_sequence=first, has_events=random.random() < 0.7)
+    exchange = SmallExchange(random, first_sequence=first)
     snapshots = random.choice((0.05, 0.3, 0.6))
     if random.random() < 0.8:
         exchange.instrument_loop()
@@ -88,7 +89,9 @@ def scenario(seed: int, packets: int = 150) -> Scenario:
     exchange.pause(1_000)
     quiet_from = exchange.now
     exchange.rest()
-    return Scenario(seed, exchange, arrivals(exchange.sent(), random_faults(random), random, quiet_from), quiet_from)
+    renumbered: Numbering = {}
+    received = arrivals(exchange.sent(), random_faults(random), random, quiet_from, renumbered)
+    return Scenario(seed, exchange, received, renumbered)
 
 
 def shown(channel: Channel, instrument_id: int) -> View:
@@ -117,8 +120,8 @@ def wrong_values(channel: Channel, truth: dict[int, View]) -> list[str]:
         if not book_trust.is_healthy:
             continue
         right, seen = truth.get(number, NOTHING), shown(channel, number)
-        is_undefined = number not in truth or (number not in channel.state.instruments and seen.state == UNKNOWN)
-        ignored = {"state"} if is_undefined or not channel.state_trust(number).is_healthy else set()
+        # Nothing tells that the message that deleted an instrument was lost.
+        ignored = {"state"} if number not in truth or not channel.state_trust(number).is_healthy else set()
         if channel.trades_incomplete(number):
             ignored.add("trades")
         found += [
@@ -130,7 +133,7 @@ def wrong_values(channel: Channel, truth: dict[int, View]) -> list[str]:
 
 
 def seeds(sized: Callable[[int, int], int]) -> list[int]:
-    return SEEDS or list(range(sized(30, 3_000)))
+    return SEEDS or list(range(sized(16, 3_000)))
 
 
 def test_nothing_wrong_is_shown_as_right(sized: Callable[[int, int], int]) -> None:
@@ -142,32 +145,30 @@ def test_nothing_wrong_is_shown_as_right(sized: Callable[[int, int], int]) -> No
             if client.channel.epoch is not None:
                 wrong = wrong_values(client.channel, case.truth(client.channel))
                 assert not wrong, f"seed {seed}, packet {number}, sequence {client.channel.sequence}: {wrong}"
-        client.session.finish()
-        assert not wrong_values(client.channel, case.truth(client.channel)), f"seed {seed}, at the end"
-        for instrument in case.exchange.instruments:
-            trust = client.channel.state_trust(instrument)
-            assert trust.is_healthy, f"seed {seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
-            assert instrument in client.channel.state.instruments, f"seed {seed}: {instrument} is not defined"
+        assert_all_known(client, case)
 
 
 @pytest.mark.parametrize("size", [7, 100, 100_000])
-def test_batches_of_any_size_give_the_same(size: int, sized: Callable[[int, int], int]) -> None:
-    for seed in seeds(sized)[: sized(6, 600)]:
+def test_batches_of_any_size_end_alike(size: int, sized: Callable[[int, int], int]) -> None:
+    """What was lost may be recovered by another snapshot, so trust and the count of trades may differ in between."""
+    for seed in seeds(sized)[: sized(4, 600)]:
         case = scenario(seed)
-        received = case.received[: Random(seed).randrange(len(case.received) // 2, len(case.received))]
-        single, batched = Client(), Client()
-        for arrival in received:
-            single.feed([arrival])
-        for first in range(0, len(received), size):
-            batched.feed(received[first : first + size])
-        for client in (single, batched):
-            client.session.finish()
-        assert summary(batched.channel) == summary(single.channel), f"seed {seed}"
+        client = Client()
+        for first in range(0, len(case.received), size):
+            client.feed(case.received[first : first + size])
+            if client.channel.epoch is not None:
+                wrong = wrong_values(client.channel, case.truth(client.channel))
+                assert not wrong, f"seed {seed}, batch {first // size}, sequence {client.channel.sequence}: {wrong}"
+        assert_all_known(client, case)
 
 
-def summary(channel: Channel) -> dict[str, Any]:
-    found: dict[str, Any] = {"epoch": channel.epoch, "sequence": channel.sequence}
-    for number in ALL_INSTRUMENTS:
-        trust = channel.book_trust(number), channel.state_trust(number), channel.trades_incomplete(number)
-        found[str(number)] = shown(channel, number), *trust
-    return found
+def assert_all_known(client: Client, case: Scenario) -> None:
+    """After the quiet time nothing is unverified or stale: everything shown is as the exchange has it."""
+    channel, exchange = client.channel, case.exchange
+    client.session.finish()
+    assert (channel.epoch, channel.sequence) == (exchange.epoch, exchange.sequence), f"seed {case.seed}"
+    assert not wrong_values(channel, case.truth(channel)), f"seed {case.seed}, at the end"
+    for instrument in exchange.instruments:
+        trust = channel.state_trust(instrument)
+        assert trust.is_healthy, f"seed {case.seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
+        assert instrument in channel.state.instruments, f"seed {case.seed}: {instrument} is not defined"

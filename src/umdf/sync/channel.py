@@ -13,7 +13,7 @@ updates wait; missing ones that arrive, or a snapshot, recover it. Nothing is ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from umdf.book.engine import Books
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import Phases
+from umdf.market.phases import BEFORE_ALL, Phases
 from umdf.market.rows import Events, Rows, Units
 from umdf.market.state import BatchChanges, MarketState, Stream
 from umdf.market.statistics import StatisticReset
@@ -106,7 +106,11 @@ class Channel:
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
-        self._apply_state(events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}), "instruments")
+        definitions = {"definition": np.ones(len(events.rows("definition")), np.bool_)}
+        changes = self._apply_state(events.take(definitions), "instruments")
+        for instrument_id in changes.added:  # what its group was told before its definition came was not told to it
+            if resets := self.phases.resets_since(instrument_id, BEFORE_ALL):
+                self._suspects[instrument_id] = max(when for when, _ in resets)
 
     def apply_snapshots(self, snapshots: Snapshots, phases: GroupPhases | None = None) -> None:
         """Snapshots of the current epoch. Only instruments that are not healthy use them."""
@@ -195,13 +199,12 @@ class Channel:
                 older := self._waiting.take(emptied)
             ) is not None:  # unless the Empty Book is late, all of it is older
                 is_empty = decisions >= k.EMPTIED
-                later = rows_after(
-                    older, emptied, dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
-                )
+                last = dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
+                later = rows_after(older, emptied, last)
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
         waiting_ids = np.unique(ids[waits])
         if waits.any() or is_old.any():
-            self._apply_some(events, rows.wire_order, waits, is_old, waiting_ids, resets)
+            self._apply_some(events, waits, is_old, waiting_ids, resets)
         else:
             self._apply_now(events, resets)
         if later is not None:
@@ -211,14 +214,13 @@ class Channel:
     def _apply_some(
         self,
         events: Events,
-        orders: NDArray[np.int64],
         waits: NDArray[np.bool_],
         is_old: NDArray[np.bool_],
         waiting_ids: NDArray[np.int64],
         resets: Sequence[StatisticReset],
     ) -> None:
         """Apply all but some rows of the family mbo, and what belongs to them."""
-        masks = {"mbo": waits}
+        orders, masks = events.rows("mbo").wire_order, {"mbo": waits}
         applied = {name: np.ones(len(some), np.bool_) for name, some in events.families.items()}
         applied["mbo"] = ~(waits | is_old)
         for name in GATED_FAMILIES:
@@ -262,7 +264,7 @@ class Channel:
         stream: Stream = "incremental",
         as_of: dict[int, int] | None = None,
         resets: Sequence[StatisticReset] = (),
-    ) -> None:
+    ) -> BatchChanges:
         changes = self.state.apply(events, stream, as_of, resets)
         self._follow_definitions(changes)
         for instrument_id in changes.new_sessions:
@@ -270,6 +272,7 @@ class Channel:
                 number = self.trust.number_of(instrument_id, lending)
                 if number >= 0 and not self.trust.states[number, k.S_STALE]:
                     self.trust.states[number, k.S_INCOMPLETE] = 0
+        return changes
 
     def _follow_definitions(self, changes: BatchChanges) -> None:
         for instrument_id in changes.deleted:
@@ -334,6 +337,7 @@ class Channel:
         """Apply the snapshots that help, then the updates after them that are waiting."""
         replaced = np.zeros(len(snapshots), np.bool_)
         sequences: dict[int, int] = {}
+        compared: dict[int, tuple[tuple[int, bool], Hashable]] = {}
         lending = snapshots.is_lending
         last_rpt_seq = snapshots.header.column("last_rpt_seq")
         for row in snapshots.newest(is_selected):
@@ -350,25 +354,21 @@ class Channel:
                 continue
             if is_healthy and is_known and not is_suspect and not self.phases.needs_snapshot(instrument_id, self.gaps):
                 continue
-            rpt_seq = int(last_rpt_seq[row])
-            if not state[k.S_STALE] and is_known and state[k.S_RPT_SEQ] == rpt_seq and not is_suspect:
-                self.trust.verify(number, sequence)
-                self._apply_snapshot_status(snapshots, row, instrument_id, sequence)
-                continue
+            # The same RptSeq does not prove that the book is the same: a reset may be among what was lost.
+            if not state[k.S_STALE] and is_known and state[k.S_RPT_SEQ] == last_rpt_seq[row]:
+                compared[number] = (key := (instrument_id, bool(lending[row]))), self._content(*key)
             replaced[row], sequences[instrument_id] = True, sequence
             self._suspects.pop(instrument_id, None)
         if replaced.any():
             self._replace(snapshots, replaced, sequences)
+        changed = [number for number, (key, content) in compared.items() if self._content(*key) != content]
+        self.trust.states[changed, k.S_INCOMPLETE] = 1
 
-    def _apply_snapshot_status(self, snapshots: Snapshots, row: int, instrument_id: int, sequence: int) -> None:
-        """The book was right; the state of the instrument may not have been."""
-        only = np.zeros(len(snapshots), np.bool_)
-        only[row] = True
-        events = snapshots.events_of(only)
-        status = events.families.get("status")
-        if status is not None:
-            self.state.apply(Events(events.units, {"status": status}), "snapshot", {instrument_id: sequence})
-            self.phases.verify_instrument(instrument_id, sequence)
+    def _content(self, instrument_id: int, lending: bool) -> Hashable:
+        """What trades would have changed."""
+        book = self.books.book(instrument_id, lending=lending)
+        venues = self.state.statistics.tape.venues_of(instrument_id).items()
+        return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)
 
     def _replace(self, snapshots: Snapshots, is_selected: NDArray[np.bool_], sequences: dict[int, int]) -> None:
         events = snapshots.events_of(is_selected)

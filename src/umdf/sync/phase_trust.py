@@ -93,6 +93,8 @@ class PhaseTrust:
         if self._state.phases.phase_of(group) not in BEFORE_END_OF_DAY:
             return None
         gap = gaps.first_after(self._state.phases.sequence_of_group(group))
-        if gap is None or gap.cause in (GapCause.JOIN, GapCause.EPOCH):
+        while gap is not None and gap.cause in (GapCause.JOIN, GapCause.EPOCH):
+            gap = gaps.first_after(gap.last)
+        if gap is None:
             return None
         return f"its statistics may have been reset: {gap.reason}"

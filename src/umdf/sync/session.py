@@ -171,7 +171,9 @@ class Session:
                 step = steps.pop(0)
                 if step.kind == StepKind.GAP:
                     self._open_gap(feed, Gap(step.epoch, step.first, step.last, step.ts_recv))
-                elif step.kind in (StepKind.EPOCH, StepKind.JOIN) and not feed.is_past:
+                elif (
+                    step.kind == StepKind.EPOCH and not feed.is_past
+                ):  # a JOIN follows the first one, with the same number
                     feed.epoch_start = 0 if feed.channel.epoch is None else step.ts_recv
                     feed.channel.start_epoch(step.epoch, step.first, step.ts_recv)
                     for stream in feed.snapshots.values():

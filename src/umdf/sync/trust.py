@@ -108,10 +108,6 @@ class BookTrust:
         state[k.S_RPT_SEQ], state[k.S_STALE] = rpt_seq, 0
         state[k.S_VERIFIED], state[k.S_APPLIED] = max(int(state[k.S_VERIFIED]), sequence), sequence
 
-    def verify(self, number: int, sequence: int) -> None:
-        """A snapshot has shown that nothing is missing up to this sequence."""
-        self.states[number, k.S_VERIFIED] = max(int(self.states[number, k.S_VERIFIED]), sequence)
-
     def retry(self, number: int) -> None:
         """Missing updates have arrived: what waits may follow now."""
         if self.states[number, k.S_STALE] == k.k.RPT_SEQ_GAP:
