@@ -77,7 +77,7 @@ def mbp_table(
     position = np.concatenate([2 * ends + 1, result.recovery_position])
     row = np.concatenate([ends, np.full(len(recoveries), -1)])
     snapshot = np.concatenate([np.full(len(ends), -1), recoveries])
-    bad = np.concatenate([result.bad[ends] != 0, np.zeros(len(recoveries), np.bool_)])
+    bad = np.concatenate([result.bad[ends] != 0, result.is_before_join])
     epoch = np.concatenate([rows.epoch[ends], snapshots.epoch[recoveries]])
     level = np.concatenate([history.index_at(rows.book[ends], 2 * ends + 1), result.recovery_ladder])
     if len(recoveries):
