@@ -28,6 +28,7 @@ NO_BOOKS = frozenset(
 OF_FILES = {
     "packets": {"file_id", "file_offset"},
     "quarantine": {"file_id", "file_offset"},
+    "quality": {"clock_offset_ns"},  # measured per file
     "ledger": {"commit", "path"},
 }
 

@@ -15,7 +15,15 @@ from umdf.cli.app import run
 from umdf.errors import UsageError
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.hashing import logical_hash
-from umdf.lake.recording.capture_clock import MAX_DELAY_NS, MAX_LEAD_NS, ClockSamples, clock_offsets, largest_offset
+from umdf.lake.recording.capture_clock import (
+    FIRST_SAMPLES,
+    MAX_DELAY_NS,
+    MAX_LEAD_NS,
+    SAMPLE_EVERY,
+    ClockSamples,
+    clock_offsets,
+    largest_offset,
+)
 from umdf.lake.report.day_report import day_report
 from umdf.lake.report.page import render_page
 from umdf.market.families import BAD_TS_RECV
@@ -176,11 +184,18 @@ def test_one_line_with_a_slow_clock_flags_only_what_it_timed(tmp: Path, tmp_path
 def test_the_median_is_not_moved_by_single_delays() -> None:
     sent = np.arange(1_000) * 10**6 + 10**18
     flows = {0: ClockSamples(), 1: ClockSamples(), 2: ClockSamples()}
+    assert flows[0].choose(1_000).tolist() == [*range(FIRST_SAMPLES), *range(SAMPLE_EVERY, 1_000, SAMPLE_EVERY)]
     flows[0].add(sent + np.where(np.arange(1_000) % 3 == 0, 5 * 10**9, 20_000), sent)
     flows[1].add(sent[:2] + 7, sent[:2])  # too few for a median of their own
     flows[2].add(sent * 0, sent)  # no receive times
     assert clock_offsets(flows) == [(0, 20_000), (1, 20_000), (2, 20_000)]
     assert clock_offsets({0: flows[2]}) == []
+
+
+def test_what_is_sampled_does_not_depend_on_batches() -> None:
+    whole, parts = ClockSamples(10, 7), ClockSamples(10, 7)
+    expected = whole.choose(100).tolist()
+    assert [low + row for low in range(0, 100, 9) for row in parts.choose(min(9, 100 - low)).tolist()] == expected
 
 
 def test_which_clock_is_furthest_off() -> None:

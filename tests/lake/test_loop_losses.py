@@ -23,11 +23,17 @@ SECOND_NS = 10**9
 # Loops
 
 
-def tracked(numbers: Sequence[int], ends: Sequence[int] = (), batch: int = 100, epoch: int = 3) -> list[Loop]:
+def tracked(
+    numbers: Sequence[int],
+    ends: Sequence[int] = (),
+    batch: int = 100,
+    epoch: int = 3,
+    contents: Sequence[int] | None = None,
+) -> list[Loop]:
     """The loops of these numbers, received one per millisecond; the loop ends at the positions `ends`."""
     tracker, count = LoopTracker(has_send_times=False), len(numbers)
     number, ts = np.array(numbers, np.int64), np.arange(count) * 10**6
-    content, is_end = np.arange(count), np.isin(np.arange(count), ends)
+    content, is_end = np.array(contents or range(count), np.int64), np.isin(np.arange(count), ends)
     for low in range(0, count, batch):
         some = slice(low, low + batch)
         tracker.add(np.full(len(number[some]), epoch), number[some], ts[some], content[some], is_end[some])
@@ -52,6 +58,12 @@ def test_a_loop_ends_where_numbers_begin_again(batch: int) -> None:
 @pytest.mark.parametrize("batch", [1, 3, 100])
 def test_what_was_overtaken_is_not_missing(batch: int) -> None:
     assert runs(tracked([1, 2, 4, 3, 5, 7, 8, 6], batch=batch)) == [(1, 8, [])]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_what_comes_twice_is_no_new_loop(batch: int) -> None:
+    numbers, contents = [1, 2, 2, 3, 1, 3, 2, 1, 3], [11, 12, 12, 13, 21, 13, 22, 11, 23]
+    assert runs(tracked(numbers, batch=batch, contents=contents)) == [(1, 3, []), (1, 3, [])]
 
 
 def test_the_begin_and_the_end_of_a_recording_are_no_loss() -> None:

@@ -165,6 +165,7 @@ class Inputs:
         _refuse_changed(path, digest, entry.size_bytes)
         task = survey_task(path, self._decompressed, self._split_bytes)
         [survey] = self._run_surveys([task], "survey of older files")
+        survey["path"] = entry.path or path  # as in the ledger; `prepare` records where it is now
         atomic_files.replace(self._survey_path(digest), survey)
         self._ready.add(digest)
         return survey

@@ -21,7 +21,7 @@ from umdf.market.rows import Events
 
 MAX_DELAY_NS = 10**9
 MAX_LEAD_NS = 10**6  # arrival before sending
-SAMPLES_PER_BATCH = 33
+FIRST_SAMPLES, SAMPLE_EVERY = 64, 256
 MIN_SAMPLES = 3  # a flow with fewer has the offset of its file
 
 Numbers = NDArray[np.int64]
@@ -44,16 +44,26 @@ def offset_text(offset_ns: int) -> str:
 
 
 class ClockSamples:
-    """Differences between receive and send times of packets of one flow."""
+    """Differences between receive and send times of units of one flow: of the first ones, and then of every so many.
 
-    def __init__(self) -> None:
+    Which ones depends only on their position in the flow, never on batches.
+    """
+
+    def __init__(self, first: int = FIRST_SAMPLES, every: int = SAMPLE_EVERY) -> None:
+        self._first, self._every = first, every
         self._samples: list[Numbers] = []
+        self._count = 0  # units so far
+
+    def choose(self, count: int) -> Numbers:
+        """Which of the next `count` units are sampled."""
+        position = np.arange(self._count, self._count + count)
+        self._count += count
+        return np.flatnonzero((position < self._first) | (position % self._every == 0))
 
     def add(self, ts_recv: NDArray[Any], ts_send: NDArray[Any]) -> None:
-        """Samples some of a batch. Files without receive times have zeros."""
-        some = np.unique(np.linspace(0, len(ts_recv) - 1, SAMPLES_PER_BATCH).astype(np.int64)) if len(ts_recv) else []
-        received, sent = ts_recv[some], ts_send[some]
-        self._samples.append(received[received > 0].astype(np.int64) - sent[received > 0].astype(np.int64))
+        """Times of chosen units. Files without receive times have zeros."""
+        has_time = ts_recv > 0
+        self._samples.append(ts_recv[has_time].astype(np.int64) - ts_send[has_time].astype(np.int64))
 
     @property
     def samples(self) -> Numbers:
@@ -67,7 +77,7 @@ def clock_offsets(by_flow: dict[int, ClockSamples]) -> list[tuple[int, int]]:
     if not len(everything):
         return []
     chosen = {flow: own if len(own) >= MIN_SAMPLES else everything for flow, own in samples.items()}
-    return [(flow, int(np.median(some))) for flow, some in sorted(chosen.items())]
+    return [(flow, int(np.floor(np.median(some)))) for flow, some in sorted(chosen.items())]
 
 
 class FirstArrivals:

@@ -1,8 +1,7 @@
 """Missing numbers of the looping streams (snapshots, instruments), which number each loop from 1 (4.2.5, 4.2.6).
 
-A loop begins where the version of the numbering changes, or where a number comes again with other content: within a
-loop each number is sent once. It ends with a SequenceReset. What the recording lacks at its own begin and end is no
-loss, and neither are the numbers of a loop that it joined.
+A loop begins where the version of the numbering changes, or where numbers begin again. It ends with a SequenceReset.
+What the recording lacks at its own begin and end is no loss, and neither are the numbers of a loop that it joined.
 
 Invariant: loops of tasks can be joined, however the stream is divided: a loop that is continued in the next task has no
 end, and no number in both.
@@ -10,9 +9,10 @@ end, and no number in both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 
 MAX_LATE_NUMBERS = 16  # a packet may be overtaken by so many
 MAX_PAUSE_NS = 60 * 10**9  # after a longer silence the recording has begun anew
+MAX_REMEMBERED_UNITS = 1 << 15  # a packet that is delivered twice comes within so many
+MAX_SAME_LOOPS = 3
+MAX_LATER_LOOPS = 1_000  # that are searched for a repetition
 
 Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -42,15 +45,18 @@ class Loop:
 
     @classmethod
     def from_json(cls, content: Sequence[Any]) -> Loop:
-        *fields, missing = content
-        return cls(*fields, [tuple(run) for run in missing])
+        epoch, first, last, ts_first, ts_last, has_end, missing = content
+        return cls(epoch, first, last, ts_first, ts_last, has_end, [tuple(run) for run in missing])
 
     def missing_of(self, first: int, last: int) -> list[tuple[int, int]]:
         """Which of these numbers are not in it, as runs."""
-        runs = [(first, min(last, self.first - 1)), *((low, high) for low, high, _ in self.missing)]
+        runs = [(first, min(last, self.first - 1))]
+        for low, high, _ in islice(self.missing, bisect_left(self.missing, first, key=lambda run: run[1]), None):
+            if low > last:
+                break
+            runs.append((max(low, first), min(high, last)))
         runs.append((max(first, self.last + 1), last))
-        clipped = [(max(low, first), min(high, last)) for low, high in runs]
-        return [(low, high) for low, high in clipped if low <= high]
+        return [(low, high) for low, high in runs if low <= high]
 
 
 @dataclass(frozen=True)
@@ -80,18 +86,25 @@ class LoopTracker:
         """`has_send_times`: times are send times, which show what was overtaken; otherwise receive times."""
         self._has_send_times = has_send_times
         self._loops: list[Loop] = []
-        self._runs: list[tuple[Numbers, Numbers, Numbers]] = []  # of the current loop: numbers, times, contents
+        self._runs: list[tuple[Numbers, Numbers]] = []  # of the current loop: numbers and times
         self._epoch, self._last, self._has_end = 0, 0, False
+        self._recent = np.empty(0, np.int64)  # contents
 
     def add(self, epoch: Numbers, number: Numbers, ts: Numbers, content: Numbers, is_end: Mask) -> None:
         """`content`: hashes of the units; `is_end`: the loop ends with this unit."""
+        is_new = ~np.isin(content, self._recent)  # others were delivered twice: even a loop of the same sends new times
+        is_first = np.zeros(len(content), np.bool_)
+        is_first[np.unique(content, return_index=True)[1]] = True
+        if not (is_new & is_first).all():
+            rows = np.flatnonzero(is_new & is_first)
+            epoch, number, ts, content, is_end = epoch[rows], number[rows], ts[rows], content[rows], is_end[rows]
         if not len(number):
             return
+        self._recent = np.concatenate([self._recent, content])[-MAX_REMEMBERED_UNITS:]
         begins = (number[1:] <= number[:-1]) | (epoch[1:] != epoch[:-1]) | is_end[:-1]
         edges = [0, *(np.flatnonzero(begins) + 1).tolist(), len(number)]
         for low, high in pairwise(edges):
-            run = number[low:high], ts[low:high], content[low:high]
-            self._add_run(int(epoch[low]), run, bool(is_end[high - 1]))
+            self._add_run(int(epoch[low]), number[low:high], ts[low:high], bool(is_end[high - 1]))
 
     def end_loop(self) -> None:
         """The loop has ended, with a message that is no unit."""
@@ -102,32 +115,28 @@ class LoopTracker:
         self._close()
         return self._loops
 
-    def _add_run(self, epoch: int, run: tuple[Numbers, Numbers, Numbers], is_end: bool) -> None:
-        if self._runs and epoch == self._epoch and (self._has_end or run[0][0] <= self._last):
-            seen, contents = (np.concatenate([each[at] for each in self._runs]) for at in (0, 2))
-            new = ~np.isin(run[2], contents)  # others were delivered twice
-            run = run[0][new], run[1][new], run[2][new]
-            if len(run[0]) and not self._is_late(run[0], int(run[1][0]), seen):
-                self._close()
-        elif epoch != self._epoch:
+    def _add_run(self, epoch: int, number: Numbers, ts: Numbers, is_end: bool) -> None:
+        is_next = epoch == self._epoch and not self._has_end and int(number[0]) > self._last
+        if self._runs and not is_next and not (epoch == self._epoch and self._is_late(number, int(ts[0]))):
             self._close()
-        if not len(run[0]):
-            return
         if not self._runs:
-            self._epoch, self._last, self._has_end = epoch, 0, False
-        self._runs.append(run)
-        self._last, self._has_end = max(self._last, int(run[0].max())), self._has_end or is_end
+            self._epoch, self._last = epoch, 0
+        self._runs.append((number, ts))
+        self._last, self._has_end = max(self._last, int(number[-1])), self._has_end or is_end
 
-    def _is_late(self, number: Numbers, ts: int, seen: Numbers) -> bool:
+    def _is_late(self, number: Numbers, ts: int) -> bool:
         """Whether these numbers belong to the current loop, and were overtaken by others."""
-        is_hole = seen.min() < number[0] < self._last and self._last - int(number[0]) <= MAX_LATE_NUMBERS
-        is_older = not self._has_send_times or ts <= max(int(each[1].max()) for each in self._runs)
-        is_beyond_end = self._has_end and int(number[-1]) > self._last
-        return bool(is_hole) and is_older and not is_beyond_end and not np.isin(number, seen).any()
+        first, last = int(number[0]), int(number[-1])
+        if not self._last - MAX_LATE_NUMBERS <= first < self._last or (self._has_end and last > self._last):
+            return False
+        if self._has_send_times and ts > max(int(times.max()) for _, times in self._runs):
+            return False
+        seen = np.concatenate([numbers for numbers, _ in self._runs])
+        return bool(seen.min() < first) and not np.isin(number, seen).any()
 
     def _close(self) -> None:
         if self._runs:
-            number, ts = (np.concatenate([each[at] for each in self._runs]) for at in (0, 1))
+            number, ts = (np.concatenate(column) for column in zip(*self._runs, strict=True))
             order = np.argsort(number, kind="stable")
             number, times = number[order], ts[order]
             holes = np.flatnonzero(np.diff(number) > 1)
@@ -158,59 +167,47 @@ def _continues(before: Loop, part: Loop) -> bool:
 
 def find_losses(loops_by_line: dict[str, list[Loop]]) -> dict[str, list[LoopLoss]]:
     """What each line of one stream lost; the loops are joined."""
+    every = sorted((loop for loops in loops_by_line.values() for loop in loops), key=lambda loop: loop.ts_first)
     found: dict[str, list[LoopLoss]] = {}
     for line, loops in loops_by_line.items():
-        others = [loop for other, each in loops_by_line.items() if other != line for loop in each]
-        every = [loop for each in loops_by_line.values() for loop in each]
-        found[line] = [
-            LoopLoss(
-                loop.epoch,
-                low,
-                high,
-                ts,
-                _unfilled(low, high, [other for other in others if _is_same_loop(loop, other)]),
-                _repetition(loop, low, high, every),
-            )
-            for loop, (low, high, ts) in _missing_runs(loops)
-        ]
+        other_lines = [other_loops for other, other_loops in loops_by_line.items() if other != line]
+        found[line] = []
+        for loop, runs in _missing_runs(loops):
+            same = [other for other_loops in other_lines for other in _same_loops(loop, other_loops)] if runs else []
+            for low, high, ts in runs:
+                unfilled = [(low, high)]
+                for other in same:
+                    unfilled = [run for first, last in unfilled for run in other.missing_of(first, last)]
+                found[line].append(LoopLoss(loop.epoch, low, high, ts, unfilled, _repetition(loop, low, high, every)))
     return found
 
 
-def _missing_runs(loops: Sequence[Loop]) -> Iterable[tuple[Loop, tuple[int, int, int]]]:
-    """Each loop with its missing runs: within it, and before and after it if it was recorded to its end."""
+def _missing_runs(loops: Sequence[Loop]) -> Iterator[tuple[Loop, list[tuple[int, int, int]]]]:
+    """Each loop with its missing runs: within it, and before and after it where the recording has its neighbours."""
+    ended = [at for at, loop in enumerate(loops) if loop.has_end]
     for at, loop in enumerate(loops):
         before, after = loops[at - 1] if at else None, loops[at + 1] if at + 1 < len(loops) else None
-        if loop.first > 1 and before is not None and _follows(before, loop):
-            yield loop, (1, loop.first - 1, loop.ts_first)
-        for run in loop.missing:
-            yield loop, run
-        if not loop.has_end and after is not None and _follows(loop, after):
-            last = _usual_end(loops, at)
-            if last > loop.last:
-                yield loop, (loop.last + 1, last, after.ts_first)
+        runs = list(loop.missing)
+        if loop.first > 1 and before is not None and loop.ts_first - before.ts_last <= MAX_PAUSE_NS:
+            runs.insert(0, (1, loop.first - 1, loop.ts_first))
+        if not loop.has_end and ended and after is not None and after.ts_first - loop.ts_last <= MAX_PAUSE_NS:
+            # How long it was, only a neighbour that was recorded to its end can tell.
+            place = bisect_left(ended, at)
+            nearest = min(ended[max(place - 1, 0) : place + 1], key=lambda other: abs(other - at))
+            if loops[nearest].last > loop.last:
+                runs.append((loop.last + 1, loops[nearest].last, after.ts_first))
+        yield loop, runs
 
 
-def _follows(before: Loop, loop: Loop) -> bool:
-    return loop.ts_first - before.ts_last <= MAX_PAUSE_NS
+def _same_loops(loop: Loop, others: Sequence[Loop]) -> list[Loop]:
+    """The loops of another line that were received at the same time; at most two overlap with it by some packets."""
+    place = bisect_right(others, loop.ts_last, key=lambda other: other.ts_first)
+    near = others[max(place - MAX_SAME_LOOPS, 0) : place]
+    return [other for other in near if other.epoch == loop.epoch and other.ts_last >= loop.ts_first]
 
 
-def _usual_end(loops: Sequence[Loop], at: int) -> int:
-    """The last number of the nearest loop that was recorded to its end; 0 if there is none."""
-    nearest = sorted((abs(other - at), loop.last) for other, loop in enumerate(loops) if loop.has_end)
-    return nearest[0][1] if nearest else 0
-
-
-def _is_same_loop(loop: Loop, other: Loop) -> bool:
-    return loop.epoch == other.epoch and loop.ts_first <= other.ts_last and other.ts_first <= loop.ts_last
-
-
-def _repetition(loop: Loop, first: int, last: int, every: Iterable[Loop]) -> int | None:
-    later = (each for each in every if each.ts_first > loop.ts_last)
-    return min((each.ts_last for each in later if not each.missing_of(first, last)), default=None)
-
-
-def _unfilled(first: int, last: int, others: Sequence[Loop]) -> list[tuple[int, int]]:
-    runs = [(first, last)]
-    for other in others:
-        runs = [run for low, high in runs for run in other.missing_of(low, high)]
-    return runs
+def _repetition(loop: Loop, first: int, last: int, every: Sequence[Loop]) -> int | None:
+    """When a later loop had sent these numbers."""
+    place = bisect_right(every, loop.ts_last, key=lambda other: other.ts_first)
+    later = islice(every, place, place + MAX_LATER_LOOPS)
+    return next((each.ts_last for each in later if not each.missing_of(first, last)), None)

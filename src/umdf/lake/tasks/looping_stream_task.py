@@ -114,7 +114,7 @@ class LoopingStream:
         sent = packets.ts_send[packet_row]
         ts = np.where(sent == NULL, units.ts_recv, sent)
         content = content_hashes(units.buffer, units.start, units.end, units.sequence)
-        columns = units.epoch, units.sequence, ts, content, is_loop_end(units, self.task["protocol"])
+        is_end = is_loop_end(units, self.task["protocol"])
         # A FAST reset is no unit: the loop ends with the unit before it.
         kept = np.bincount(packets.message_packet_row, minlength=len(packets.message_counts))
         resets = (
@@ -125,7 +125,7 @@ class LoopingStream:
             own = np.arange(low, high)
             if packets.is_other_date is not None:
                 own = own[~packets.is_other_date[packet_row[own]]]
-            self.loops.add(*(column[own] for column in columns))
+            self.loops.add(units.epoch[own], units.sequence[own], ts[own], content[own], is_end[own])
             if high < len(units) or edges[-1:] == [high]:
                 self.loops.end_loop()
 

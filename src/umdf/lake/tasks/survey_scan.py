@@ -48,6 +48,7 @@ UNKNOWN_TEMPLATE = "D9"  # a message of an unknown template
 MAX_UNDECIDED_PACKETS = 64  # packets of a flow that are kept until its protocol is known
 # Send times of FAST messages: samples per batch, samples kept, samples needed.
 SAMPLES_PER_BATCH, MAX_LAG_SAMPLES, MIN_LAG_SAMPLES = (9, 33, 3)
+DECODED_EVERY = 4_096  # FAST messages that are decoded to compare clocks
 
 Numbers = NDArray[np.int64]
 
@@ -223,7 +224,8 @@ class _BinaryFlow:
             self.collector.add_damaged(self.number, waiting, valid.take(np.zeros(len(waiting.number), np.int64)))
             self._waiting = []
         self._last = valid.take(slice(-1, None))
-        self.clock.add(valid.ts_recv, valid.sent)
+        some = self.clock.choose(len(valid.number))
+        self.clock.add(valid.ts_recv[some], valid.sent[some])
         if len(self.lags) < MAX_LISTED_PACKETS and self.packets > MAX_LISTED_PACKETS:
             self.lags.append(float(self._last.sent[0]) - float(self._last.ts_recv[0]))
         numbered = valid.number > 0
@@ -264,7 +266,7 @@ class _FastFlow:
     def __init__(self, number: int, collector: SegmentCollector) -> None:
         self.number, self.collector = number, collector
         self.resets: list[tuple[int, int]] = []
-        self.clock = ClockSamples()
+        self.clock = ClockSamples(every=DECODED_EVERY)
         self._chunk_parser = ChunkParser()
         self._sequence_checker = HeaderChecker(mask_far_sequences)
         self._epoch, self._previous = NULL, 0
@@ -374,9 +376,10 @@ class _FastFlow:
             some = whole[np.unique(np.linspace(0, len(whole) - 1, SAMPLES_PER_BATCH).astype(np.int64))]
             sent = _units(chunks, some).ts_send
             known = sent != NULL
-            received = ts_recv[chunks.packet[some[known]]]
-            self._lags.extend((sent[known].astype(np.float64) - received).tolist())
-            self.clock.add(received, sent[known])
+            self._lags.extend((sent[known].astype(np.float64) - ts_recv[chunks.packet[some[known]]]).tolist())
+            some = whole[self.clock.choose(len(whole))]
+            sent = _units(chunks, some).ts_send
+            self.clock.add(ts_recv[chunks.packet[some[sent != NULL]]], sent[sent != NULL])
 
     def _send_times(self, chunks: Chunks, whole: Numbers, ts_recv: Numbers) -> Numbers:
         """Approximate send times; exact ones around midnight."""
