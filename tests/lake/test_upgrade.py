@@ -32,7 +32,7 @@ from umdf.lake.hashing import logical_hash
 from umdf.lake.ingest import ingest_captures
 from umdf.lake.ingest_settings import IngestSettings
 from umdf.lake.layout import LAYOUT, open_lake_paths
-from umdf.lake.older_layouts import RENAMES, TableRenames, renamed_rows, renames_since, table_of_layout
+from umdf.lake.older_layouts import RENAMES, renamed_rows, table_of_layout
 from umdf.lake.plan.frontier import FollowSettings
 from umdf.lake.query.lake import Lake
 from umdf.lake.runtime.local_runner import LocalRunner
@@ -389,17 +389,6 @@ def test_words_of_layout_1_are_translated() -> None:
         rows = pa.table({"verdict": pa.array(words, pa.utf8()).cast(kind)})
         found = renamed_rows(rows, RENAMES[1]["book_check"]).column("verdict").to_pylist()
         assert found == ["equal", "unverified", "outdated", "stale", None]
-
-
-def test_words_of_layout_2_are_translated() -> None:
-    rows = pa.table({"cause": pa.array(["loss", "start", None], pa.utf8())})
-    for layout in (1, 2):
-        found = rows
-        for renames in renames_since(layout)["gaps"]:
-            missing = [name for name in renames.columns if name not in found.column_names]
-            found = renamed_rows(found, TableRenames(values=renames.values))
-            assert layout == 1 or not missing
-        assert found.column("cause").to_pylist() == ["loss", "join", None]
 
 
 def test_tables_of_layout_1_have_the_same_columns_under_other_names() -> None:
