@@ -12,6 +12,7 @@ import pytest
 
 from umdf.errors import ConfigError
 from umdf.lake import dialects, schemas
+from umdf.lake.older_layouts import RENAMES, renamed_rows, renames_since
 from umdf.lake.schemas import tables
 from umdf.market.families import FAMILIES
 
@@ -97,3 +98,9 @@ def test_importing_the_lake_loads_neither_spark_nor_delta() -> None:
     text += "print([name for name in ('pyspark', 'deltalake', 'pandas') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_words_of_layout_2_are_translated() -> None:
+    rows = pa.table({"cause": pa.array(["loss", "start", None], pa.utf8())})
+    assert all(renames_since(layout)["gaps"][-1] == RENAMES[2]["gaps"] for layout in (1, 2))
+    assert renamed_rows(rows, RENAMES[2]["gaps"]).column("cause").to_pylist() == ["loss", "join", None]

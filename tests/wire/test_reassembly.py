@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.errors import ConfigError
+from umdf.lake.tasks.protocols import INCREMENTAL_LIMITS, LOOPING_LIMITS
 from umdf.wire import reassembly
 from umdf.wire.packet import ChunkParser
 from umdf.wire.reassembly import DroppedMessage, Limits, ReassembledMessages, Reassembler
@@ -101,6 +102,14 @@ def test_each_message_has_the_row_of_the_chunk_that_completed_it() -> None:
     assert messages(taken) == [(6, b"direct"), (8, b"gh"), (7, b"abcdef"), (9, b"last")]
     assert taken.single_chunk.order.tolist() == taken.single_chunk.packet.tolist() == [1, 6]
     assert taken.multi_chunk.order.tolist() == taken.multi_chunk.packet.tolist() == [4, 5]
+
+
+def test_a_chunk_that_a_datagram_of_five_messages_overtakes_is_waited_for() -> None:
+    """Only looping streams begin anew without a reset: there the same distance is a new loop."""
+    first, second = split(b"abcdef", [3], 1)
+    parts = [first, *(Part(b"x", number) for number in range(2, 7)), second]
+    assert (1, b"abcdef") in messages(take(Reassembler(INCREMENTAL_LIMITS), parts))
+    assert (1, b"abcdef") not in messages(take(Reassembler(LOOPING_LIMITS), parts))
 
 
 def test_keys_are_not_mixed() -> None:

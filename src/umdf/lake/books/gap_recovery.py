@@ -67,6 +67,13 @@ class Timeline:
             book, first, since, until = book[lost], np.maximum(first[lost], 1), since[lost], until[lost]
         return np.stack([book, self.missing_since(epoch, first, since), until], axis=1).astype(np.int64)
 
+    def are_before_join(self, epoch: NDArray[np.int32], sequence: Numbers) -> NDArray[np.bool_]:
+        """Which positions are before a join, so that what was sent until it is not known."""
+        found = np.zeros(len(sequence), np.bool_)
+        for joined in self.joined:
+            found |= (epoch == joined) & (sequence < self.gaps[joined][1][0])
+        return found
+
     def count(self, epoch: int) -> int:
         return len(self.gaps[epoch][0]) if epoch in self.gaps else 0
 

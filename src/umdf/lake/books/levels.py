@@ -71,15 +71,17 @@ def mbp_table(
     symbols: pa.Array,
     epochs: Epochs,
 ) -> pa.Table:
-    """Rows of mbp_1 or mbp_10."""
-    history, ends, recoveries = LadderHistory(result), np.flatnonzero(result.is_event_end), result.recovery_snapshots
+    """Rows of mbp_1 or mbp_10. A snapshot from before a join is not shown: its book is unverified."""
+    history, ends = LadderHistory(result), np.flatnonzero(result.is_event_end)
+    is_shown = ~result.is_before_join
+    recoveries = result.recovery_snapshots[is_shown]
     book = np.concatenate([rows.book[ends], snapshots.book[recoveries]])
-    position = np.concatenate([2 * ends + 1, result.recovery_position])
+    position = np.concatenate([2 * ends + 1, result.recovery_position[is_shown]])
     row = np.concatenate([ends, np.full(len(recoveries), -1)])
     snapshot = np.concatenate([np.full(len(ends), -1), recoveries])
     bad = np.concatenate([result.bad[ends] != 0, np.zeros(len(recoveries), np.bool_)])
     epoch = np.concatenate([rows.epoch[ends], snapshots.epoch[recoveries]])
-    level = np.concatenate([history.index_at(rows.book[ends], 2 * ends + 1), result.recovery_ladder])
+    level = np.concatenate([history.index_at(rows.book[ends], 2 * ends + 1), result.recovery_ladder[is_shown]])
     if len(recoveries):
         order = np.argsort(book.astype(np.int64) << POSITION_BITS | position, kind="stable")
         book, position, row, snapshot = book[order], position[order], row[order], snapshot[order]

@@ -48,6 +48,7 @@ class ReplayResult:
     recovery_snapshots: Numbers  # indices of the snapshots that replaced a book
     recovery_position: Numbers
     recovery_ladder: Numbers  # the ladder after each: there may be several at one position
+    is_before_join: NDArray[np.bool_]  # per recovery: what follows until the recording begins is unknown
     loss_windows: Numbers  # rows of LOSS_COLUMNS, in which data is or may be missing
     checks: SnapshotChecks
     initial_bad: NDArray[np.uint8]  # per book, before the first row
@@ -180,20 +181,26 @@ class _BatchReplay:
         ladder = np.searchsorted(key[order], recovery_keys, side="right") - 1
         while (later := turn[order][ladder] >= turns).any():
             ladder[later] -= 1
-        self._update_last_shown(recovery_snapshots, positions)
+        epoch_and_last = (column[recovery_snapshots] for column in (self.snapshots.epoch, self.snapshots.last_sequence))
+        is_before_join = replay.timeline.are_before_join(*epoch_and_last)
+        self._update_last_shown(recovery_snapshots, positions, is_before_join)
         shown = take_records(records, order), book[order], position[order]
-        recoveries = recovery_snapshots, positions, ladder
+        recoveries = recovery_snapshots, positions, ladder, is_before_join
         return ReplayResult(
             self.bad, self.is_end, *shown, *recoveries, loss_windows, self.checks, *initial, self.emptied
         )
 
-    def _update_last_shown(self, recovery_snapshots: Numbers, positions: Numbers) -> None:
+    def _update_last_shown(
+        self, recovery_snapshots: Numbers, positions: Numbers, is_before_join: NDArray[np.bool_]
+    ) -> None:
         book = self.rows.book
         last = np.flatnonzero(np.append(book[1:] != book[:-1], True)) if len(book) else np.empty(0, np.int64)
         newest = np.full(len(self.replay.last_bad), -1)
         newest[book[last]], self.replay.last_bad[book[last]] = last, self.bad[last]
         recovered_books = self.snapshots.book[recovery_snapshots]
-        self.replay.last_bad[recovered_books[positions > 2 * newest[recovered_books] + 1]] = 0
+        is_last = positions > 2 * newest[recovered_books] + 1
+        bits = np.where(is_before_join, trust.IS_UNVERIFIED, 0).astype(np.uint8)
+        self.replay.last_bad[recovered_books[is_last]] = bits[is_last]
         np.maximum.at(self.replay.last_shown_epoch, book[self.is_end], self.rows.epoch[self.is_end])
         np.maximum.at(self.replay.last_shown_epoch, recovered_books, self.snapshots.epoch[recovery_snapshots])
 

@@ -21,7 +21,6 @@ from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.locations import local_path, stored_text
 from umdf.lake.parquet.data_files import FileAdd, FileStamp, sort_rows
 from umdf.lake.parquet.file_reader import read_file
-from umdf.lake.parquet.file_writer import write_file
 from umdf.lake.schemas import table
 
 DIGEST_ALGORITHM = "sha256"  # twice as fast as blake2b on CPUs with SHA instructions
@@ -134,6 +133,8 @@ def _entries_of(path: Path) -> tuple[LedgerEntry, ...]:
 
 def write_entries(root: Path, stamp: FileStamp, added: Iterable[LedgerEntry]) -> FileAdd | None:
     """Write a commit's entries to a file of the ledger."""
+    from umdf.lake.parquet.file_writer import write_file  # numba: readers do without it
+
     known_table = table("ledger")
     records = [
         asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added

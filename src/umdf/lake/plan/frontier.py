@@ -154,6 +154,9 @@ def has_late_input(planner: Planner, day: ChannelDay, state: ChannelState) -> bo
     groups = planner.groups(day.channel, "incremental", "snapshot", "instruments")
     if any(planner.files.precedes_known(group, planner.new_digests) for group in groups):
         return True
+    first = day.epochs[0][1] if day.epochs else 1
+    if done.rank >= 0 and first > 1 and not any(gap["last"] < first for gap in state.gaps):
+        return True  # a version before layout 3 began the day, and did not judge that it is joined
     for part in planner.segments(day, "incremental"):
         if part.survey["digest"] not in planner.new_digests:
             continue

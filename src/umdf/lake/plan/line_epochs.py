@@ -74,19 +74,28 @@ def last_sent(parts: Sequence[Segment], heartbeats: Iterable[tuple[int, int]]) -
 def find_resets(
     surveys: Iterable[dict[str, Any]], stream_lines: Mapping[MulticastGroup, StreamLine]
 ) -> dict[MulticastGroup, tuple[tuple[int, int], ...]]:
-    """FAST: when each multicast group's epochs started. A line that lost the reset takes the time of the others."""
-    # By channel and epoch, then by multicast group.
-    seen: dict[int, dict[int, dict[MulticastGroup, int]]] = defaultdict(lambda: defaultdict(dict))
+    """FAST: when each multicast group's epochs started. Resets of several lines a little apart start one epoch; a line
+    that lost the reset takes the time of the others."""
+    seen: dict[int, set[tuple[int, int, MulticastGroup]]] = defaultdict(set)  # by channel: ts_send, ts_recv, group
     for survey in surveys:
         for flow, ts_recv, ts_send in survey.get("resets", []):
             group: MulticastGroup = tuple(survey["flows"][flow])  # type: ignore[assignment]
             stream_line = stream_lines.get(group)
             if stream_line and stream_line.stream == "incremental":
-                of_epoch = seen[stream_line.channel][ts_send]
-                of_epoch[group] = min(of_epoch.get(group, ts_recv), ts_recv)
+                seen[stream_line.channel].add((ts_send, ts_recv, group))
+    epochs: dict[int, list[tuple[int, dict[MulticastGroup, tuple[int, int]]]]] = defaultdict(list)
+    for channel, resets in seen.items():
+        for ts_send, ts_recv, group in sorted(resets):
+            begun, lines = epochs[channel][-1] if epochs[channel] else (NULL, {})
+            is_repeated = lines.get(group, (NULL, NULL))[0] == ts_send  # in several files
+            if not is_repeated and (group in lines or ts_send > begun + MAX_RESTART_SKEW_NS):
+                lines = {}
+                epochs[channel].append((ts_send, lines))
+            lines.setdefault(group, (ts_send, ts_recv))
     found: dict[MulticastGroup, list[tuple[int, int]]] = defaultdict(list)
     for group, stream_line in stream_lines.items():
         if stream_line.stream == "incremental":
-            for epoch, times in seen[stream_line.channel].items():
-                found[group].append((times.get(group, min(times.values())), epoch))
+            for epoch, lines in epochs[stream_line.channel]:
+                earliest = min(lines.values(), key=lambda times: times[1])
+                found[group].append((lines.get(group, earliest)[1], epoch))
     return {group: tuple(sorted(times)) for group, times in found.items()}

@@ -17,6 +17,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from umdf.errors import UsageError, require
+from umdf.lake.commit.day_continuity import continued_days
 from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
 from umdf.lake.query.book_at import BookAt, book_at
 from umdf.lake.query.continuous import roll_table
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from umdf.lake.query.sql import Registration
 
 Symbols = str | int | Iterable[str] | Iterable[int] | None
+JOINED_TABLES = frozenset(("ohlcv_1s", "ohlcv_1m", "ohlcv_1h", "ohlcv_1d", "day_statistics"))  # with the flag JOINED
 _SHARED_SESSIONS: list[Any] = []  # the Spark session shared by lakes without one
 
 
@@ -127,7 +129,9 @@ class Lake:
         named = resolve_columns(table, columns, _extra_columns(stype_in, symbols))
         needed = [table.name, *(["mbo"] if table.name in DERIVED_DEPTHS else [])]
         selection = self.catalog.select(symbols, stype_in, span, needed)
-        question = Query(table, span, None if selection is None else selection.filters, exclude_stale, compared)
+        continued = continued_days(self.snapshot) if exclude_stale and table.name in JOINED_TABLES else frozenset()
+        filters = None if selection is None else selection.filters
+        question = Query(table, span, filters, exclude_stale, compared, continued)
         maker = derived_rows_of(self.snapshot, question)
         return Range(self.snapshot, question, selection, named, style, self._session, maker)
 

@@ -40,7 +40,7 @@ from umdf.lake.query.table_reader import (
     read_partition,
     select_files,
 )
-from umdf.market.families import MAYBE_BAD_BOOK
+from umdf.market.families import JOINED, MAYBE_BAD_BOOK
 
 if TYPE_CHECKING:
     import pandas
@@ -221,7 +221,11 @@ class Range:
             frame = frame.filter(time >= low) if low is not None else frame
             frame = frame.filter(time < high) if high is not None else frame
         if question.exclude_stale:
-            frame = frame.filter(f.col("flags").bitwiseAND(MAYBE_BAD_BOOK) == 0)
+            is_kept = f.col("flags").bitwiseAND(MAYBE_BAD_BOOK) == 0
+            for part in question.continued:
+                is_part = (f.col("trading_date") == f.lit(part[0])) & (f.col("channel_id") == f.lit(part[1]))
+                is_kept |= is_part & (f.col("flags").bitwiseAND(JOINED) != 0)
+            frame = frame.filter(is_kept)
         if question.filters is None:
             return frame
         every = set(question.filters.values())

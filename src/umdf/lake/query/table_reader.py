@@ -27,7 +27,7 @@ from umdf.lake.query.query_times import AUTO_TIME, ComparedTime
 from umdf.lake.query.times import TimeRange
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
-from umdf.market.families import MAYBE_BAD_BOOK
+from umdf.market.families import JOINED, MAYBE_BAD_BOOK
 
 Partition = tuple[date | None, int | None]  # trading_date, channel_id
 ALL_ROW_GROUPS = 1 << 30  # at once: all of a file
@@ -64,6 +64,7 @@ class Query:
     filters: Mapping[Partition, InstrumentFilter] | None = None  # None: every instrument
     exclude_stale: bool = False
     time: ComparedTime = AUTO_TIME
+    continued: frozenset[Partition] = frozenset()  # days of which the lake has what was before the recording
 
     def time_column(self, part: Partition) -> str | None:
         """The column that times are compared with; None if there are none."""
@@ -292,7 +293,8 @@ def row_mask(rows: pa.Table, question: Query, partition: Partition) -> NDArray[n
         mask &= times >= span.start_ns if span.start_ns is not None else True
         mask &= times < span.end_ns if span.end_ns is not None else True
     if question.exclude_stale:
-        mask &= int64_values(rows.column("flags")) & MAYBE_BAD_BOOK == 0
+        excluded = MAYBE_BAD_BOOK | (JOINED if partition in question.continued else 0)
+        mask &= int64_values(rows.column("flags")) & excluded != MAYBE_BAD_BOOK
     if not question.table.partition and "trading_date" in rows.schema.names:
         days = rows.column("trading_date").to_pylist()
         mask &= np.array([day is None or question.span.includes_date(day, MARGIN_DAYS) for day in days], np.bool_)

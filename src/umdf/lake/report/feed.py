@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from umdf.lake.books.state_record import HEADER, HEADER_FIELDS
 from umdf.lake.commit import ledger
+from umdf.lake.commit.day_continuity import continued_days
 from umdf.lake.plan.gap_timeline import JOIN
 from umdf.lake.recording.capture_clock import is_clock_off
 from umdf.lake.report.lake_day import LakeDay, has_flag
@@ -171,10 +172,12 @@ def _arrivals(rows: list[dict[str, Any]]) -> Counter[int]:
 def summarize_gaps(day: LakeDay, symbols: Symbols) -> GapSummary:
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     rows = [row for row in day.dataset("gaps").to_table().to_pylist() if row["stream"] == INCREMENTAL]
+    continued = continued_days(day.snapshot)
     for row in rows:
         count = counts[row["channel_id"]]
         if row["cause"] == JOIN:
-            count["before"] += row["missing"]
+            # If the lake has the day before, nothing is missing.
+            count["before"] += 0 if (day.date, row["channel_id"]) in continued else row["missing"]
         else:
             count.update({"gaps": 1, "missing": row["missing"], "open": int(row["recovered_by"] is None)})
     for channel, missing in ({} if rows else _unaccounted(day)).items():

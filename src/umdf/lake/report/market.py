@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from umdf.lake.commit.day_continuity import continued_days
 from umdf.lake.parquet.file_reader import TableFiles
 from umdf.lake.report.feed import INCREMENTAL
 from umdf.lake.report.lake_day import LakeDay, has_flag
 from umdf.market.calendar import ZONE
-from umdf.market.families import MAYBE_BAD_BOOK, PRICE_EXPONENT
+from umdf.market.families import JOINED, MAYBE_BAD_BOOK, PRICE_EXPONENT
 from umdf.units import fix_decimal, strip_trailing_zeros
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def most_active(day: LakeDay, statistics: pa.Table, symbols: Mapping[int, str]) 
     order = [("trade_count", "descending"), ("events", "descending"), ("instrument_id", "ascending")]
     rows = statistics.sort_by(order).slice(0, MAX_ACTIVE).to_pylist()
     spreads = _median_spreads(day, [row["instrument_id"] for row in rows])
+    continued = continued_days(day.snapshot)
     return tuple(
         ActiveInstrument(
             row["channel_id"],
@@ -116,7 +118,8 @@ def most_active(day: LakeDay, statistics: pa.Table, symbols: Mapping[int, str]) 
             row["events"] or 0,
             *(_price_text(row[name]) for name in ("high", "low", "close")),
             spread=_price_text(spreads.get((row["channel_id"], row["instrument_id"]))),
-            is_incomplete=bool(row["flags"] & MAYBE_BAD_BOOK),
+            is_incomplete=bool(row["flags"] & MAYBE_BAD_BOOK)
+            and not (row["flags"] & JOINED and (day.date, row["channel_id"]) in continued),
         )
         for row in rows
     )

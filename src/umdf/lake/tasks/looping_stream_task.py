@@ -78,7 +78,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
 class LoopingStream:
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
-        self.protocol = PROTOCOLS[task["protocol"]](task["channel_id"], task["trading_date"])
+        self.protocol = PROTOCOLS[task["protocol"]](task["channel_id"], task["trading_date"], is_looping=True)
         self.line = task["sources"][0]["line"]
         self.messages = 0
         self.packets: list[LoopingPackets] = []

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.tasks.damaged_headers import MAX_OVERTAKING
 from umdf.lake.tasks.flow_packets import CORRUPT, HEARTBEAT, PENDING, RESET, UNKNOWN, FlowPackets, Numbers, SplitSource
 from umdf.lake.tasks.survey_scan import PACKET_HEADER, SEQUENCE_RESET, UNKNOWN_TEMPLATE
 from umdf.market.calendar import are_all_on_date, local_dates
@@ -39,6 +40,8 @@ IMPLAUSIBLE_HEADER = "its header does not fit the packets around it"
 WRONG_CHECKSUM = "its UDP checksum is wrong"
 # The snapshot and instrument streams restart their sequences with every loop (4.2.6).
 LOOPING_LIMITS = Limits(wait_ms=60_000, restart_distance=4)
+# The incremental one does so only with a reset: a chunk may be overtaken by many messages.
+INCREMENTAL_LIMITS = Limits(wait_ms=60_000, restart_distance=MAX_OVERTAKING)
 
 
 @dataclass(eq=False)
@@ -52,7 +55,7 @@ class DecodedUnits:
 class SbeProtocol:
     """Binary: a packet has a sequence and a channel number."""
 
-    def __init__(self, channel: int, trading_date: int) -> None:
+    def __init__(self, channel: int, trading_date: int, is_looping: bool = False) -> None:
         self.channel, self.trading_date = channel, trading_date
         self.decoder, self.mapper = _sbe_codec()
         self.mapper.reset()
@@ -113,11 +116,12 @@ class SbeProtocol:
 class FastProtocol:
     """FIX/FAST: a packet holds messages or chunks; messages have sequences. Nothing states the channel."""
 
-    def __init__(self, channel: int, trading_date: int) -> None:
+    def __init__(self, channel: int, trading_date: int, is_looping: bool = False) -> None:
         self.channel, self.trading_date = channel, trading_date
         self.decoder, self.mapper, self._resets = _fast_codec()
         self._chunk_parser = ChunkParser()
-        self._reassemblers: dict[int, Reassembler] = defaultdict(lambda: Reassembler(LOOPING_LIMITS))
+        limits = LOOPING_LIMITS if is_looping else INCREMENTAL_LIMITS
+        self._reassemblers: dict[int, Reassembler] = defaultdict(lambda: Reassembler(limits))
 
     def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets:
         is_implausible, date = source.quarantined_at(batch.offset)

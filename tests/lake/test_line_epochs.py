@@ -1,0 +1,48 @@
+"""Where the epochs of each line start and end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from umdf.lake.plan.line_epochs import find_resets, last_sent
+from umdf.lake.plan.segments import Segment, StreamLine
+
+A, B = ("239.0.0.1", 30001), ("239.0.0.2", 30002)
+LINES = {A: StreamLine("fast", "incremental", 72, 0), B: StreamLine("fast", "incremental", 72, 1)}
+SECOND_NS, MILLISECOND_NS = 10**9, 10**6
+SENT = 1_800_000_000 * SECOND_NS
+
+
+def survey(*resets: tuple[int, int, int]) -> dict[str, Any]:
+    return {"flows": [list(A), list(B)], "resets": list(resets)}
+
+
+def test_resets_of_two_lines_a_millisecond_apart_are_one_epoch() -> None:
+    later = SENT + MILLISECOND_NS
+    found = find_resets([survey((0, SENT + 5, SENT)), survey((1, later + 5, later))], LINES)
+    assert found == {A: ((SENT + 5, SENT),), B: ((later + 5, SENT),)}
+
+
+def test_a_line_that_lost_the_reset_takes_the_time_of_the_other() -> None:
+    again = survey((0, SENT + 9, SENT))  # the same reset in another file
+    assert find_resets([survey((0, SENT + 5, SENT)), again], LINES) == {
+        A: ((SENT + 5, SENT),),
+        B: ((SENT + 5, SENT),),
+    }
+
+
+def test_two_resets_of_a_line_are_two_epochs() -> None:
+    later = SENT + MILLISECOND_NS
+    found = find_resets([survey((0, SENT, SENT), (1, SENT, SENT), (0, later, later), (1, later, later))], LINES)
+    assert found == {A: ((SENT, SENT), (later, later)), B: ((SENT, SENT), (later, later))}
+
+
+def part(last: int, ts_last: int) -> Segment:
+    return Segment({}, 0, A, 1, 0, 1, last, last, 0, ts_last, [[last, ts_last]], [], None)
+
+
+def test_heartbeats_say_what_was_sent_last() -> None:
+    assert last_sent([part(500, 100)], []) == 500
+    assert last_sent([part(500, 100), part(400, 90)], [(520, 110)]) == 520
+    assert last_sent([part(500, 100)], [(90_000, 110)]) == 90_000  # nothing came later
+    assert last_sent([part(500, 100)], [(90_000, 50)]) == 500  # later packets contradict it
