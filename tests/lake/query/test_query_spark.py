@@ -63,9 +63,7 @@ def test_derived_rows_are_computed_by_spark_tasks(lake: umdf.Lake) -> None:
     assert same(lake.get_range("mbp_10", ["PETR4", "VALE3"], columns=names, **RAW)) > 100
     joined = ["trading_date", "sequence", "trade_id", "price", "quote_sequence", "bid_px_00", "ask_px_00"]
     assert same(lake.trades_with_quotes(columns=joined, **RAW)) > 100
-    assert (
-        same(lake.trades_with_quotes(["WIN.c.0"], stype_in="continuous", columns=["price", "continuous"], **RAW)) > 0
-    )
+    assert same(lake.trades_with_quotes(["WIN.c.0"], stype_in="continuous", columns=["price", "continuous"], **RAW)) > 0
 
 
 def test_decimals_timestamps_and_the_nanoseconds_beside_them(lake: umdf.Lake, spark: SparkSession) -> None:
