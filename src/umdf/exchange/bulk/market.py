@@ -111,9 +111,12 @@ class Market:
         self.table[[k.LAST_TS, k.NEXT_ARRIVAL, k.REGIME_END]] = ts_ns
         self.instruments[:, k.I_WALK_TS] = ts_ns
 
+    def records_so_far(self) -> Records:
+        return self._journal.array[: self.rows * k.RECORD_BYTES].view(np.int64).reshape(-1, k.RECORD_COLUMNS)
+
     def take_records(self) -> Records:
         """The records so far; the journal continues in other memory."""
-        records = self._journal.array[: self.rows * k.RECORD_BYTES].view(np.int64).reshape(-1, k.RECORD_COLUMNS)
+        records = self.records_so_far()
         self._journal = self._pool.acquire((BATCH_ROWS + self.margin) * k.RECORD_BYTES)
         self._attach_journal()
         return records
@@ -192,18 +195,22 @@ class Market:
     def uncross(self, group: int, state: int, flush: Callable[[], None]) -> None:
         """End the auctions of a group (-1: of all) whose instruments are in a state."""
         self.table[[k.GROUP, k.STATE_SELECTED]] = group, state
-        self._over_instruments(uncross_all, flush)
+        self._over_instruments(uncross_all, flush, 0, len(self.listing))
+
+    def uncross_one(self, index: int, flush: Callable[[], None]) -> None:
+        """End the auction of one instrument."""
+        self.table[[k.GROUP, k.STATE_SELECTED]] = -1, self.instruments[index, k.I_STATE]
+        self._over_instruments(uncross_all, flush, index, index + 1)
 
     def bust_pending(self, flush: Callable[[], None]) -> None:
-        self._over_instruments(bust_all_pending, flush)
+        self._over_instruments(bust_all_pending, flush, 0, len(self.listing))
 
-    def _over_instruments(self, kernel: Any, flush: Callable[[], None]) -> None:
-        """Run a kernel over all instruments; flush the journal whenever it is full."""
-        table, first = self.table, 0
-        while first < len(self.listing):
-            table[k.FIRST], table[k.STOP] = first, len(self.listing)
-            first = int(kernel(table.ctypes.data))
-            if first < len(self.listing):
+    def _over_instruments(self, kernel: Any, flush: Callable[[], None], first: int, stop: int) -> None:
+        """Run a kernel over some instruments; flush the journal whenever it is full."""
+        while first < stop:
+            self.table[k.FIRST], self.table[k.STOP] = first, stop
+            first = int(kernel(self.table.ctypes.data))
+            if first < stop:
                 flush()
 
     def resend_book(self, index: int) -> None:

@@ -191,7 +191,7 @@ class TradingDay:
     def _rejoin(self, index: int) -> None:
         """Return to the phase of the group; an auction ends with its trades."""
         if self.market.instruments[index, k.I_STATE] == k.RESERVED:
-            self.market.uncross(-1, k.RESERVED, self.flush)
+            self.market.uncross_one(index, self.flush)
         self._change_state(index, int(self._phases[self.listing.group[index]]), REJOINS)
 
     def _bust(self, index: int) -> None:
