@@ -44,7 +44,9 @@ def price(value: str | int) -> int:
     return int(Decimal(value).scaleb(9)) if isinstance(value, str) else value
 
 
-def order(action: str, side: str, order_id: int, px: str | int | None, size: int | None, **more: Any) -> dict[str, Any]:
+def order(
+    action: str, side: str, order_id: int | None, px: str | int | None, size: int | None, **more: Any
+) -> dict[str, Any]:
     """One order of PETR."""
     return {
         "instrument_id": PETR, "action": action, "side": side, "order_id": order_id, "price": px, "size": size, **more

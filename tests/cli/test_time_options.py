@@ -7,7 +7,6 @@ import pytest
 
 from umdf.cli.time_options import parse_at, parse_time_ns
 from umdf.errors import ConfigError
-from umdf.market.rows import Units
 
 DAY_NS = 1_763_038_800_000_000_000  # 2025-11-13 13:00 UTC
 
@@ -31,9 +30,13 @@ def test_a_time_is_utc_unless_it_says_otherwise(text: str, seconds: int, ns: int
 
 
 def test_a_number_is_a_sequence():
-    zeros = np.zeros(3, np.int64)
-    units = Units(zeros, zeros, np.array([4, 5, 6]), zeros, zeros)
-    assert parse_at("5", lambda: 0)(units).tolist() == [True, True, False]
+    sequence, ts_send = np.array([4, 5, 6]), np.array([9, 0, 0])
+    assert parse_at("5", lambda: 0).includes(sequence, ts_send).tolist() == [True, True, False]
+
+
+def test_a_time_is_a_sending_time():
+    ts_send = np.array([DAY_NS - 1, DAY_NS, DAY_NS + 1])
+    assert parse_at("13:00", lambda: DAY_NS).includes(np.arange(3), ts_send).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("text", ["noon", "25:00", "13:61", "2025-13-01", "-5", "1.5", ""])

@@ -17,10 +17,10 @@ from umdf.lake.hashing import logical_hash
 from umdf.lake.tasks import books_task
 from umdf.lake.tasks.staging import BUCKETS, NO_INSTRUMENT, StagedWriter
 from umdf.market.rows import Events
-from umdf.sync.arbitration import Gap
 from umdf.sync.channel import Channel
+from umdf.sync.gaps import Gap
 from umdf.sync.session import ChannelKey
-from umdf.sync.snapshots import Snapshots
+from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.sbe.loader import load as load_schema
 
@@ -76,18 +76,21 @@ def day_of(directory: Path, trading_date: int) -> Day:
     day = Day(trading_date=trading_date)
 
     class RecordingChannel(Channel):
-        def apply_snapshots(self, found: Snapshots) -> None:
-            day.snapshots.append(found)
+        def apply_snapshots(self, snapshots: Snapshots, phases: GroupPhases | None = None) -> None:
+            day.snapshots.append(snapshots)
 
         def apply_instruments(self, events: Events) -> None:
             day.definitions.append(events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}))
 
-        def apply_gap(self, gap: Gap) -> None:
+        def open_gap(self, gap: Gap) -> None:
             day.gaps.append(gap)
 
-        def apply_incremental(self, events: Events) -> None:
+        def apply(self, events: Events) -> None:
             if len(events.units):
                 day.incremental.append(events)
+
+        def apply_late(self, events: Events) -> None:
+            raise AssertionError("the lines of a bulk capture are in order")
 
     def keep(key: ChannelKey, events: Events) -> None:
         day.protocol, day.channel_id = key[0].name.lower(), key[1]

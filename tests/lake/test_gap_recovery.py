@@ -25,7 +25,7 @@ from umdf.lake.schemas import REPLACE, table
 from umdf.lake.tasks import books_task
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 from umdf.market.rows import Events, Rows
-from umdf.sync.arbitration import Gap
+from umdf.sync.gaps import Gap
 from umdf.sync.snapshots import Snapshots
 
 Makes = Callable[[str], Day]
@@ -86,7 +86,8 @@ def numbered_again(day: Day, number: int) -> Day:
         found.incremental.append(Events(replace(units, seq_version=version, sequence=sequence), events.families))
     for every in day.snapshots:
         later = every.last_sequence > number
-        columns = every.header.columns | {
+        columns = {
+            **every.header.columns,
             "last_sequence": every.last_sequence - number * later,
             "last_seq_version": every.last_epoch + later,
         }

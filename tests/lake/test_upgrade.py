@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType
 from lake.captures import hashes
 from lake.followed_days import FINISH
 
@@ -369,8 +370,6 @@ def test_columns_of_someone_else_are_not_lost(old: Path) -> None:
     """A table that is written anew is refused; one that is not keeps them."""
     fields = json.loads(DeltaTable(old / "gaps").schema().to_json())["fields"]
     assert "note" not in {field["name"] for field in fields}
-    from deltalake.schema import Field, PrimitiveType
-
     for name in ("quality", "gaps"):
         DeltaTable(old / name).alter.add_columns(Field("note", PrimitiveType("string")))
         marker = max((old / "_lake" / "commits").glob("*.json"))

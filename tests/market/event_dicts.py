@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,7 @@ from umdf.market.families import COMMON, FAMILIES, UNIT_COLUMNS, Column
 from umdf.market.rows import Events, Numbers, Rows, Text, strings_of
 
 
-def _values(column: Column, numbers: dict[str, Numbers], texts: dict[str, Text]) -> list[Any] | None:
+def _values(column: Column, numbers: Mapping[str, Numbers], texts: dict[str, Text]) -> list[Any] | None:
     if column.is_text:
         return [text or None for text in strings_of(texts[column.name])] if column.name in texts else None
     if column.name not in numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -33,7 +33,7 @@ def row_dicts(rows: Rows) -> list[dict[str, Any]]:
     return [dict(zip(shown, row, strict=True)) for row in zip(*shown.values(), strict=True)]
 
 
-def _shown(column: Column, columns: dict[str, Numbers], texts: dict[str, Text], count: int) -> list[Any]:
+def _shown(column: Column, columns: Mapping[str, Numbers], texts: dict[str, Text], count: int) -> list[Any]:
     if column.is_text:
         found = texts.get(column.name)
         if found is None:

@@ -12,6 +12,7 @@ from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.market.families import LAST_PRICE
 from umdf.sync.channel import Channel
+from umdf.sync.session import Until
 from umdf.sync.snapshots import Snapshots
 
 Sized = Callable[[int, int], int]
@@ -28,8 +29,8 @@ def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, protocol: 
     rebuilt = RebuiltChannels(tmp_path)
     assert not rebuilt.replayed.damaged
     [(key, channel)] = rebuilt.replayed.session.channels.items()
-    assert not channel.gaps
-    stale = {number: reason for number in channel.instrument_ids() if (reason := channel.distrust_reason(number))}
+    assert not channel.gaps.opened
+    stale = {number: reason for number in channel.instrument_ids() if (reason := channel.book_trust(number).reason)}
     assert not stale
     for name, (found, true) in compare(rebuilt, key, channel).items():
         assert true or name == "busts", name  # a short day may have none
@@ -46,8 +47,8 @@ def test_with_loss_nothing_wrong_is_shown_as_right(tmp_path: Path, sized: Sized,
     both = [
         row for row in columns(rebuilt.truth("loss"), ("line", "first_sequence", "last_sequence")) if row[0] == "AB"
     ]
-    assert [(gap.first, gap.last) for gap in channel.gaps] == _runs(both)
-    sound = {number for number in channel.instrument_ids() if channel.distrust_reason(number) is None}
+    assert [(gap.first, gap.last) for gap in channel.gaps.opened] == _runs(both)
+    sound = {number for number in channel.instrument_ids() if channel.book_trust(number).is_healthy}
     assert len(sound) > len(channel.instrument_ids()) // 4  # healed from snapshots, most of them
     found, true = compare(rebuilt, key, channel)["orders"]
     assert [row for row in found if row[0] in sound] == [row for row in true if row[0] in sound]
@@ -63,7 +64,7 @@ def test_books_from_incrementals_equal_the_snapshots(tmp_path: Path, protocol: s
     found = [snapshots for _, snapshots in snapshots_of(tmp_path)]
     moments = sorted({int(last) for part in found for last in part.last_sequence[part.is_complete]})
     for moment in moments[:: max(1, len(moments) // 4)]:
-        rebuilt = RebuiltChannels(tmp_path, ("instruments", "incremental"), lambda units, m=moment: units.sequence <= m)
+        rebuilt = RebuiltChannels(tmp_path, ("instruments", "incremental"), Until(sequence=moment))
         [channel] = rebuilt.replayed.session.channels.values()
         compared = 0
         for part in found:

@@ -16,8 +16,8 @@ from umdf.market.arrow import record_batch
 from umdf.market.families import CONDITIONS, SETTLEMENT_PRICE, TRADE_VOLUME
 from umdf.market.rows import Events
 from umdf.sync.channel import Channel
-from umdf.sync.session import ChannelKey, UnitFilter
-from umdf.sync.snapshots import Snapshots
+from umdf.sync.session import ChannelKey, Until
+from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.packet import Protocol
 from umdf.wire.sbe.loader import load as load_schema
@@ -47,7 +47,7 @@ class RebuiltChannels:
 
     directory: Path
     streams: tuple[str, ...] = ("instruments", "snapshot", "incremental")
-    until: UnitFilter | None = None
+    until: Until | None = None
     replayed: ReplayResult = field(init=False)
     trades: dict[ChannelKey, list[pa.RecordBatch]] = field(default_factory=dict)
     messages: int = 0
@@ -87,7 +87,7 @@ def snapshots_of(directory: Path) -> list[tuple[ChannelKey, Snapshots]]:
     found: list[tuple[ChannelKey, Snapshots]] = []
 
     class Watching(Channel):
-        def apply_snapshots(self, snapshots: Snapshots) -> None:
+        def apply_snapshots(self, snapshots: Snapshots, phases: GroupPhases | None = None) -> None:
             found.append(((Protocol.UNKNOWN, self.number), snapshots))
 
     with mock.patch("umdf.sync.session.Channel", Watching):

@@ -112,15 +112,14 @@ def raw_units(units: list[Unit]) -> RawUnits:
         name: np.array([getattr(unit, name) for unit in units], np.int64)
         for name in ("sequence", "epoch", "ts_recv", "next_sequence", "content_key")
     }
-    short = {name: np.array([getattr(unit, name) for unit in units], np.uint16) for name in ("line",)}
     return RawUnits(
         buffer=np.frombuffer(b"".join(unit.content for unit in units), np.uint8),
         start=ends[:-1].copy(),
         end=ends[1:].copy(),
         msg_index=np.zeros(len(units), np.uint16),
         kind=np.array([unit.kind for unit in units], np.uint8),
+        line=np.array([unit.line for unit in units], np.uint16),
         **columns,
-        **short,
     )
 
 

@@ -103,7 +103,8 @@ def shown(channel: Channel, instrument_id: int) -> View:
         if key >> 8 & 0xFFFF == SESSION_HIGH:
             high = values["price"]
     state = channel.state.phases.state_of(instrument_id).state
-    return View(*sides, None if last is None else last.price, totals.trades if totals else 0, high, state)
+    price, trades = None if last is None else last.price, totals.trades if totals else 0
+    return View(*sides, last=price, trades=trades, high=high, state=state)
 
 
 def _orders(levels: tuple[Level, ...]) -> tuple[OrderView, ...]:

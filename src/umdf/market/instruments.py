@@ -7,7 +7,7 @@ same definition again, from the cyclic list or a retransmission, changes nothing
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -239,7 +239,7 @@ def _row_values(rows: Rows, row_range: slice) -> Sequence[tuple[Any, ...]]:
 
 
 def _column_values(
-    column: Column, columns: dict[str, Numbers], texts: dict[str, Text], row_range: slice, count: int
+    column: Column, columns: Mapping[str, Numbers], texts: dict[str, Text], row_range: slice, count: int
 ) -> Sequence[Any]:
     if column.is_text:
         text = texts.get(column.name)

@@ -150,8 +150,8 @@ class Phases:
         self._group_states: dict[Group, _StoredState] = {}
         self._instrument_states: dict[int, _StoredState] = {}
         self._resets = 0
-        # Whether messages were lost since the last channel reset: without 1174 nobody knows then what a status means, because
-        # after a channel reset, which may be among them, it does not separate the instrument.
+        # Whether messages were lost since the last channel reset: without 1174 nobody knows then what a status means,
+        # because after a channel reset, which may be among them, it does not separate the instrument.
         self.has_losses = False
         # Channel resets up to the last one that came after losses: a status from before it may be out of date, because
         # what waited for the books that it emptied was never applied.
@@ -278,8 +278,8 @@ class Phases:
         return resets
 
     def _phase_as_of(self, group: Group, status: Status) -> int | None:
-        """The phase that a status is to be compared with: a snapshot, or an update that waited for one, may be older than
-        the group's last message. None if it is not known."""
+        """The phase that a status is to be compared with: a snapshot, or an update that waited for one, may be older
+        than the group's last message. None if it is not known."""
         stored = self._group_states.get(group, _NO_STATE)
         if status.is_snapshot and status.phase is not None:  # 11.4: both come together
             return status.phase

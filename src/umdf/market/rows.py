@@ -189,7 +189,7 @@ class Events:
 
 
 def merge_events(parts: Sequence[Events]) -> Events:
-    """Events of several batches of one epoch as one batch in wire order. Families with repeating groups are left out."""
+    """Events of several batches of one epoch as one batch in wire order. Families with repeating groups are omitted."""
     if len(parts) == 1:
         return parts[0]
     columns = (np.concatenate([getattr(part.units, name) for part in parts]) for name in Units.__dataclass_fields__)

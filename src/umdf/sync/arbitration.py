@@ -170,7 +170,8 @@ class LineArbiter:
         header = w[: layout.HEADER_WORDS].copy()
         header[[layout.BUFFER, layout.STORED_BYTES]] = 0
         parts = (w[first : first + size].copy() for first, size in _regions_in_use(w).values())
-        return ArbiterState(self.settings, header, *parts, self._stored[: w[layout.STORED_USED]].copy())
+        stored_bytes = self._stored[: w[layout.STORED_USED]].copy()
+        return ArbiterState(self.settings, header, *parts, stored_bytes=stored_bytes)
 
     @classmethod
     def from_state(cls, state: ArbiterState) -> LineArbiter:
@@ -217,7 +218,7 @@ class LineArbiter:
         if quarantine_count:
             found = o[w[layout.QUARANTINE] :][: layout.QUARANTINE_WORDS * quarantine_count]
             rows_found = found.reshape(-1, layout.QUARANTINE_WORDS).tolist()
-            quarantined = [QuarantinedUnit(*rest, QuarantineReason(reason)) for *rest, reason in rows_found]
+            quarantined = [QuarantinedUnit(*rest, reason=QuarantineReason(reason)) for *rest, reason in rows_found]
         totals = words[layout.TOTALS - read :]
         if any(totals):
             counts, line_counts = ArbitrationCounts(*totals), self._line_counts()

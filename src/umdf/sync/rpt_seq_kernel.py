@@ -12,11 +12,11 @@ FOLLOWS, OLD, UPDATES_MISSING = range(3)
 
 @inlined
 def compare_rpt_seq(known, rpt_seq, is_unverified):
-    """`known` is the last RptSeq of the book: 0 if there was none, so that only 1 can follow; NULL after an Empty Book or
-    a channel reset, after which any may.
+    """`known` is the last RptSeq of the book: 0 if there was none, so that only 1 can follow; NULL after an Empty Book
+    or a channel reset, after which any may.
 
-    If units were lost since (`is_unverified`), a lower number is not an old one: an Empty Book or a channel reset, which
-    restart RptSeq (4.2.9), may be among them.
+    If units were lost since (`is_unverified`), a lower number is not an old one: an Empty Book or a channel reset,
+    which restart RptSeq (4.2.9), may be among them.
     """
     if known == NULL:
         return np.int64(UPDATES_MISSING if is_unverified and rpt_seq != 1 else FOLLOWS)

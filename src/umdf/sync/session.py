@@ -37,8 +37,8 @@ from umdf.wire.sbe.schema import OtherVersions, Schema
 
 ChannelKey = tuple[Speaks, int]
 EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
-# 3 × the interval of heartbeats (4.1.1); real ones of FIX/FAST were 30 s apart.
 CHANNEL_RESET = ord("R")  # of the family control
+# 3 × the interval of heartbeats (4.1.1); real ones of FIX/FAST were 30 s apart.
 SILENCE_S = {Speaks.SBE: 3.0, Speaks.FAST: 90.0}
 
 
@@ -171,9 +171,8 @@ class Session:
                 step = steps.pop(0)
                 if step.kind == StepKind.GAP:
                     self._open_gap(feed, Gap(step.epoch, step.first, step.last, step.ts_recv))
-                elif (
-                    step.kind == StepKind.EPOCH and not feed.is_past
-                ):  # a JOIN follows the first one, with the same number
+                # A JOIN follows the first EPOCH, with the same number.
+                elif step.kind == StepKind.EPOCH and not feed.is_past:
                     feed.epoch_start = 0 if feed.channel.epoch is None else step.ts_recv
                     feed.channel.start_epoch(step.epoch, step.first, step.ts_recv)
                     for stream in feed.snapshots.values():
@@ -246,7 +245,7 @@ class Session:
     def _is_usable(
         self, feed: _ChannelInput, epoch: NDArray[np.int64], sequence: NDArray[np.int64], units: Units
     ) -> NDArray[np.bool_]:
-        # Before version 15, and in FIX/FAST, nothing states the epoch: what was received before it started is not of it.
+        # Before version 15, and in FIX/FAST, nothing states the epoch: what was received before its start is not of it.
         usable = np.where(epoch == NULL, units.ts_recv >= feed.epoch_start, epoch == feed.channel.epoch)
         if self._until is not None:
             usable &= self._until.includes(sequence, units.ts_send)

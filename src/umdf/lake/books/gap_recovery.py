@@ -55,7 +55,12 @@ class Timeline:
         return np.where(known & (when != NULL), np.maximum(ts, when - SEND_DELAY_NS), ts)
 
     def loss_windows(
-        self, epoch: int, book: Numbers, gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers
+        self,
+        epoch: int,
+        book: NDArray[np.int32 | np.int64],
+        gaps: tuple[Numbers, Numbers],
+        since: Numbers,
+        until: Numbers,
     ) -> Numbers:
         """(book, since, until) for some losses: `gaps` (from, to) are the gaps that are to blame, `since` the time of
         the book's last row. A join is not among them: what was before it is missing for all (`IntervalTables`)."""

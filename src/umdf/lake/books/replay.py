@@ -181,8 +181,8 @@ class _BatchReplay:
         ladder = np.searchsorted(key[order], recovery_keys, side="right") - 1
         while (later := turn[order][ladder] >= turns).any():
             ladder[later] -= 1
-        epoch_and_last = (column[recovery_snapshots] for column in (self.snapshots.epoch, self.snapshots.last_sequence))
-        is_before_join = replay.timeline.are_before_join(*epoch_and_last)
+        epoch, last = self.snapshots.epoch[recovery_snapshots], self.snapshots.last_sequence[recovery_snapshots]
+        is_before_join = replay.timeline.are_before_join(epoch, last)
         self._update_last_shown(recovery_snapshots, positions, is_before_join)
         shown = take_records(records, order), book[order], position[order]
         recoveries = recovery_snapshots, positions, ladder, is_before_join
@@ -347,7 +347,9 @@ class _BatchReplay:
         if len(books):
             replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, touched)
 
-    def _add_losses(self, book: Numbers, gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers) -> None:
+    def _add_losses(
+        self, book: NDArray[np.int32], gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers
+    ) -> None:
         replay = self.replay
         self.loss_windows.append(replay.timeline.loss_windows(replay.epoch, book, gaps, since, until))
 

@@ -95,8 +95,7 @@ def arrange_snapshots(
     epoch = epoch_ranks(version, last, ts_recv, epochs.versions, starts)
     by = np.lexsort((last, epoch, book))
     order = order[by]
-    starts, ends = begins, np.append(begins[1:], len(rows))
-    offsets, places = _permute_ranges(starts, ends, by)
+    offsets, places = _permute_ranges(begins, np.append(begins[1:], len(rows)), by)
     return BookSnapshots(
         book[by],
         epoch[by],

@@ -67,7 +67,7 @@ def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: 
         spans = sorted(by_epoch[epoch], key=lambda result: result["span"])
         if day.since is None and first > 1:
             moments = [result["missing"]["begins"] for result in spans if result["missing"]["begins"]]
-            found.append(Gap(epoch, 1, first - 1, *(moments[0][1] if moments else (NULL, NULL)), NULL))
+            found.append(Gap(epoch, 1, first - 1, *(moments[0][1] if moments else (NULL, NULL)), ts_before=NULL))
         for result in spans:
             low, high = result["span"]
             missing = result["missing"]

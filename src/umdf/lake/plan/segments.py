@@ -131,7 +131,8 @@ def _segments(
     """Each segment, and whether it belongs to its group's channel."""
     for number, split in enumerate(survey.get("splits", [])):
         for values in split["segments"]:
-            fields = dict(zip(SEGMENT_FIELDS, [*values, None], strict=False))  # an older survey has no `announced`
+            # An older survey has no `announced`.
+            fields: dict[str, Any] = dict(zip(SEGMENT_FIELDS, [*values, None], strict=False))
             group: MulticastGroup = tuple(survey["flows"][fields.pop("flow")])  # type: ignore[assignment]
             stream_line, channel = stream_lines.get(group), fields.pop("channel")
             if stream_line is not None and fields["date"] != NULL_I32:

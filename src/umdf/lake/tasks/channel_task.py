@@ -38,8 +38,8 @@ ALL_BUCKETS = range(BUCKETS + 1)
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     """{"root", "stamp", "directory", "channel_id", "trading_date", "staged", "snapshots", "instruments", "tables",
-    "part", "gaps", "join", "before": staged definitions, "listed", "states"} → {"files", "rows", "definitions": staged, "listed",
-    "renamed", "states", "ends"}."""
+    "part", "gaps", "join", "before": staged definitions, "listed", "states"} → {"files", "rows", "definitions": staged,
+    "listed", "renamed", "states", "ends"}."""
     staged, snapshots, instruments = (
         [StagedFile.from_json(staged_file) for staged_file in task[name]]
         for name in ("staged", "snapshots", "instruments")

@@ -78,7 +78,7 @@ class HeaderChecker:
         return reported, is_damaged
 
 
-NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, np.zeros(0, np.bool_), np.zeros(0, np.int64))
+NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_), announced=np.zeros(0, np.int64))
 
 
 def mask_foreign_headers(headers: Headers) -> Mask:

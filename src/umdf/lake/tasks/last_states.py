@@ -4,8 +4,9 @@ The incremental stream decides (rules in market/phases.py); if it never mentione
 snapshot does, as for the statistics. So it does not matter into how many parts a day is divided.
 
 After a gap the phase of a group is unverified, and its members have no state, until the group's next message or a
-snapshot of a sequence behind the gap answers (11.4). An instrument's own status has an RptSeq in Binary: if one is lost,
-its book says so. In FAST it has none, and what was before a join nobody knows: there the own state is unverified too.
+snapshot of a sequence behind the gap answers (11.4). An instrument's own status has an RptSeq in Binary: if one is
+lost, its book says so. In FAST it has none, and what was before a join nobody knows: there the own state is unverified
+too.
 
 Invariant: the work grows with the statuses, not with the instruments: an instrument that is never mentioned follows
 its group.
@@ -52,7 +53,7 @@ class StreamGaps:
 
 
 class LastStates:
-    """Of a channel-day. `stored` is the result of `to_json` after the previous part; `has_rpt_seq`: own statuses have."""
+    """Of a channel-day. `stored` is the result of `to_json` after the previous part; `has_rpt_seq`: own statuses do."""
 
     def __init__(
         self,

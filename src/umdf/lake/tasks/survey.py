@@ -36,8 +36,8 @@ READABLE_FORMATS = (4, 5)  # 4 has no `clock_offsets`, no `content_digest` and n
 # The packets of one flow, epoch and date in a split. FAST does not state the epoch: it is the last reset seen, if any.
 # `marks` are (sequence, ts_recv), one per batch: by then everything up to that sequence had arrived. `few` are
 # (offset, sequence) of the packets, if there are only one or two. `announced` is what the last heartbeat says was
-# sent: (sequence, ts_recv). Besides the segments, `refused` lists the packets of the split with damaged headers: flow, offset,
-# sequence and date.
+# sent: (sequence, ts_recv). Besides the segments, `refused` lists the packets of the split with damaged headers:
+# flow, offset, sequence and date.
 SEGMENT_FIELDS = (
     "flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few", "announced",
 )  # fmt: skip

@@ -242,7 +242,7 @@ class EntryRows:
             np.ndarray(rows, dtype, memory.array, stride * place)
             for place, dtype in enumerate(_SELECTION_DTYPES.values())
         ]
-        return EntrySelection(*arrays, is_identity)
+        return EntrySelection(*arrays, is_identity=is_identity)
 
     def _count_unknown(self, batch: Batch, kinds: Numbers) -> None:
         source = self.tags.find(t.ENTRY_TYPE, t.ENTRIES)
