@@ -208,7 +208,7 @@ def compare_with_truth(day: Path) -> None:
         sides = (("B", book.bids), ("A", book.asks))
         ours = [(side, order.order_id) for side, levels in sides for level in levels for order in level.orders]
         equal += sorted(ours, key=str) == sorted(truth.get(instrument_id, []), key=str)
-        stale += channel.distrust_reason(instrument_id) is not None
+        stale += not channel.book_trust(instrument_id).is_healthy
     books = len(channel.instrument_ids())
     print(f"\n{equal} of {books} books equal the exchange's own; {stale} are stale and say so")
 

@@ -13,6 +13,7 @@ from umdf.exchange.bulk.book_history import BookHistory
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.listing import generate_listing
 from umdf.exchange.bulk.settings import BulkSettings
+from umdf.sync.session import Until
 
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
 
@@ -31,9 +32,7 @@ def test_books_at_random_sequences_are_those_of_the_engine(tmp_path: Path, proto
     )  # fmt: skip
     compared = 0
     for sequence in sorted({*random.Random(8).sample(range(1, last), 5), last}):
-        rebuilt = RebuiltChannels(
-            tmp_path, ("instruments", "incremental"), lambda units, s=sequence: units.sequence <= s
-        )
+        rebuilt = RebuiltChannels(tmp_path, ("instruments", "incremental"), Until(sequence=sequence))
         [channel] = rebuilt.replayed.session.channels.values()
         for number in channel.instrument_ids():
             book = history.book_at(protocol, index_of[number], sequence)
