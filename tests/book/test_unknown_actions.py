@@ -47,7 +47,7 @@ def test_an_unknown_action_makes_a_book_of_any_type_stale(name: str) -> None:
     outcomes = books.apply(rows({**unknown, "update_action": UNKNOWN}))
     book = books.book(PETR, lending=is_lending)
     assert outcomes.codes.tolist() == [k.UNKNOWN_ACTION]
-    assert book is not None and book.stale is not None and str(book.stale) == "an action of code 7"
+    assert book is not None and book.stale is not None and str(book.stale) == "unknown action 7"
     assert len(book.bids) == 1, "and is left as it was"
 
 
@@ -78,7 +78,7 @@ def test_a_fast_entry_with_an_unknown_action_makes_its_book_stale(name: str, act
     outcomes = books.apply(FastEventMapper(decoder.layout).events(batch).rows("mbo"))
     book = books.book(PETR, lending=name == "lending")
     assert outcomes.codes.tolist()[0] > 0 > outcomes.codes.tolist()[1]
-    assert book is not None and str(book.stale) == f"an action of code {action}"
+    assert book is not None and str(book.stale) == f"unknown action {action}"
 
 
 @pytest.mark.parametrize("template", [50, 52])
