@@ -201,6 +201,7 @@ class Channel:
                 is_empty = decisions >= k.EMPTIED
                 last = dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
                 later = rows_after(older, emptied, last)
+                self._waiting.forget_dropped(emptied.tolist())
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
         waiting_ids = np.unique(ids[waits])
         if waits.any() or is_old.any():
@@ -381,6 +382,7 @@ class Channel:
             number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
             self.trust.set_recovered(number, int(last_rpt_seq[row]), sequences[instrument_id])
             self.phases.verify_instrument(instrument_id, sequences[instrument_id])
+        self._waiting.forget_dropped(sequences)
         self._retry(sequences, sequences)
         self.recovered += len(sequences)
 

@@ -54,7 +54,7 @@ def _gate_update(t, s, i, sequence):
     rpt_seq = load_i64(get(t, RPT_SEQ), 8 * i)
     if get(s, S_STALE) != 0:
         return np.uint8(WAIT)
-    if sequence < get(s, S_APPLIED):  # late, and the book is already beyond it
+    if sequence < get(s, S_VERIFIED):  # late, and the book is already beyond it
         return np.uint8(OLD)
     if rpt_seq == NULL:
         put(s, S_APPLIED, sequence)

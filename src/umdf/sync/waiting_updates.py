@@ -7,6 +7,7 @@ which sequence an instrument's updates are incomplete: only a snapshot of that s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,26 +68,35 @@ class WaitingUpdates:
         wanted = [number for number in instrument_ids.tolist() if number in self._chunks_of]
         if not wanted:
             return None
-        chunks = {id(chunk): chunk for number in wanted for chunk in self._chunks_of[number]}
-        found = []
-        for chunk in chunks.values():
-            masks = {
-                name: np.isin(rows.column("instrument_id"), instrument_ids)
-                for name, rows in chunk.events.families.items()
-            }
-            found.append(chunk.events.take(masks))
-        self.discard(wanted)
-        return merge_events(found)
+        chunks = {id(chunk): chunk for number in wanted for chunk in self._chunks_of.pop(number)}
+        return merge_events([self._split(chunk, wanted, instrument_ids) for chunk in chunks.values()])
 
-    def discard(self, instrument_ids: list[int]) -> None:
-        """These instruments no longer need what waits."""
+    def _split(self, chunk: _Chunk, wanted: list[int], instrument_ids: NDArray[np.int64]) -> Events:
+        """Take the rows of some instruments out of a chunk."""
+        masks = {
+            name: np.isin(rows.column("instrument_id"), instrument_ids) for name, rows in chunk.events.families.items()
+        }
+        found = chunk.events.take(masks)
+        chunk.instruments.difference_update(wanted)
+        self.nbytes -= chunk.nbytes
+        if chunk.instruments:
+            chunk.events = _own_units(chunk.events.take({name: ~mask for name, mask in masks.items()}))
+            chunk.nbytes = _size(chunk.events)
+            self.nbytes += chunk.nbytes
+        else:
+            self._chunks.remove(chunk)
+        return found
+
+    def discard(self, instrument_ids: Iterable[int]) -> None:
+        """What waits for these instruments is out of date: they are empty or deleted."""
+        ids = np.array(sorted(instrument_ids), np.int64)
+        self.take(ids)
+        self.forget_dropped(ids.tolist())
+
+    def forget_dropped(self, instrument_ids: Iterable[int]) -> None:
+        """A snapshot has replaced what was dropped."""
         for number in instrument_ids:
             self._dropped_until.pop(number, None)
-            for chunk in self._chunks_of.pop(number, ()):
-                chunk.instruments.discard(number)
-                if not chunk.instruments:
-                    self._chunks.remove(chunk)
-                    self.nbytes -= chunk.nbytes
 
     def clear(self) -> None:
         self._chunks.clear()
