@@ -90,8 +90,6 @@ class Publisher(ABC):
     def publish(self, batch: JournalBatch) -> None:
         self._now_ns = batch.ts_ns
         for stream in LOOPING_STREAMS:
-            if self._loop_end_ns[stream] == 0:
-                self._loop_end_ns[stream] = batch.ts_ns
             starts = batch.stream == stream and batch.starts_loop
             if starts or self.settings.real_time or batch.ts_ns - self._loop_end_ns[stream] > PENDING_HEARTBEATS_NS:
                 self._send_loop_heartbeats(stream)
@@ -139,7 +137,7 @@ class Publisher(ABC):
         """Send the heartbeats of a looping stream that is between two loops (Binary 9.2.2, FIX/FAST 4.2.7)."""
         interval, last_ns = self.loop_heartbeat_ns, self._loop_end_ns[stream]
         count = (self._now_ns - last_ns) // interval
-        if count > 0 and not self._is_in_loop[stream]:
+        if last_ns and count > 0 and not self._is_in_loop[stream]:  # before its first loop a stream is not active
             times = last_ns + interval * np.arange(1, count + 1)
             self._loop_end_ns[stream] = int(times[-1])
             self._publish_records(JournalBatch(stream, _control_records(k.HEARTBEAT, times), self._now_ns), None)
