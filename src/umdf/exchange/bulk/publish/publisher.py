@@ -30,7 +30,7 @@ LOOPING_STREAMS = (SNAPSHOTS, INSTRUMENTS)
 SEND_DELAY_NS = 5_000  # from the engine to the network
 LOOP_DELAY_NS = 200_000  # a snapshot is sent after the packet that it refers to (Binary 9.2.28), on all lines
 LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its batches
-PENDING_HEARTBEATS_NS = 10 * SECOND_NS  # heartbeats of looping streams are written together: after so much silence
+PENDING_HEARTBEATS_NS = SECOND_NS  # of silence, after which heartbeats of a looping stream are written
 
 
 @dataclass(frozen=True)
