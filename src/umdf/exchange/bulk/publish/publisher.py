@@ -30,7 +30,7 @@ LOOPING_STREAMS = (SNAPSHOTS, INSTRUMENTS)
 SEND_DELAY_NS = 5_000  # from the engine to the network
 LOOP_DELAY_NS = 200_000  # a snapshot is sent after the packet that it refers to (Binary 9.2.28), on all lines
 LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its batches
-PENDING_HEARTBEATS_NS = 10 * SECOND_NS  # heartbeats of looping streams are written together: after so much silence
+PENDING_HEARTBEATS_NS = SECOND_NS  # of silence, after which heartbeats of a looping stream are written
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,6 @@ class Publisher(ABC):
     def publish(self, batch: JournalBatch) -> None:
         self._now_ns = batch.ts_ns
         for stream in LOOPING_STREAMS:
-            if self._loop_end_ns[stream] == 0:
-                self._loop_end_ns[stream] = batch.ts_ns
             starts = batch.stream == stream and batch.starts_loop
             if starts or self.settings.real_time or batch.ts_ns - self._loop_end_ns[stream] > PENDING_HEARTBEATS_NS:
                 self._send_loop_heartbeats(stream)
@@ -139,7 +137,7 @@ class Publisher(ABC):
         """Send the heartbeats of a looping stream that is between two loops (Binary 9.2.2, FIX/FAST 4.2.7)."""
         interval, last_ns = self.loop_heartbeat_ns, self._loop_end_ns[stream]
         count = (self._now_ns - last_ns) // interval
-        if count > 0 and not self._is_in_loop[stream]:
+        if last_ns and count > 0 and not self._is_in_loop[stream]:  # before its first loop a stream is not active
             times = last_ns + interval * np.arange(1, count + 1)
             self._loop_end_ns[stream] = int(times[-1])
             self._publish_records(JournalBatch(stream, _control_records(k.HEARTBEAT, times), self._now_ns), None)
