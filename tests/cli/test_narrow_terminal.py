@@ -76,9 +76,9 @@ def test_maintenance_answers_in_sentences(demo: Path, capsys: pytest.CaptureFixt
 
 
 def test_an_unknown_symbol_is_answered_with_some_that_exist(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["query", str(demo / "lake"), "--schema", "trades", "--symbols", "PETR4"]) == 3
+    assert run(["query", str(demo / "lake"), "--schema", "trades", "--symbols", "%%%"]) == 3
     said = capsys.readouterr().err
-    assert "there are A" in said and "day_statistics" in said and "lake.symbols()" not in said
+    assert "there are " in said and "day_statistics" in said and "lake.symbols()" not in said
 
 
 def test_sizes_have_a_unit_that_suits_them() -> None:

@@ -166,9 +166,9 @@ def test_verify_names_what_is_missing_cut_or_unsorted(tmp_path: Path) -> None:
 def test_a_lake_of_another_layout_is_refused(tmp_path: Path) -> None:
     with open_writer(tmp_path / "lake"):
         pass
-    (tmp_path / "lake" / "lake.json").write_text('{"layout": 3, "lake_id": "x", "producer": "umdf 9.0"}')
+    (tmp_path / "lake" / "lake.json").write_text('{"layout": 4, "lake_id": "x", "producer": "umdf 9.0"}')
     for look in (open_snapshot, open_writer, lake_status.status, lake_status.verify):
-        with pytest.raises(UmdfError, match=r"has layout 3 \(umdf 9.0\), this is umdf .*; use a newer version"):
+        with pytest.raises(UmdfError, match=r"has layout 4 \(umdf 9.0\), this is umdf .*; use a newer version"):
             look(tmp_path / "lake")
     with pytest.raises(UmdfError, match="is not a umdf lake"):
         open_snapshot(tmp_path / "nowhere")

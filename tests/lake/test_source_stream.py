@@ -109,7 +109,7 @@ def test_without_late_definitions_a_stream_equals_the_batch_in_every_column(
     files.sort(key=lambda file: "instruments" not in file.name)
     record(tmp_path / "recording", files)
     found = streamed(tmp_path / "recording", "mbo", range(1, len(files) + 1))
-    assert sum(rows.num_rows > 0 for rows in found) >= 4
+    assert sum(rows.num_rows > 0 for rows in found) >= 3
     assert logical_hash(pa.concat_tables(found)) == logical_hash(read(files, "mbo"))
 
 
@@ -150,7 +150,8 @@ def test_a_recording_that_grows_while_a_query_runs(
     spark: SparkSession, captured: dict[str, Path], tmp_path: Path
 ) -> None:
     files, recording = manifested(captured["sbe"]), tmp_path / "recording"
-    record(recording, files[: len(files) // 2])
+    some = next(count for count in range(1, len(files)) if read(files[:count], "trades").num_rows)
+    record(recording, files[:some])
     frame = spark.readStream.format("umdf").option("schema", "trades").option("columns", "trade_id,size")
     query = (
         frame.load(str(recording))
@@ -162,7 +163,7 @@ def test_a_recording_that_grows_while_a_query_runs(
     try:
         query.processAllAvailable()
         first = spark.table("grown").count()
-        record(recording, files[len(files) // 2 :])
+        record(recording, files[some:])
         query.processAllAvailable()
         found = spark.table("grown").toArrow()
     finally:

@@ -158,7 +158,11 @@ def test_a_null_value_in_a_required_field_is_absent_only_in_traffic_older_than_t
         (16, (16,), ""),
         (16, (8,), "of version 8, the schema exchange-16.xml of version 16: fields that had another name or place"),
         (16, (8, 9, 16), "of versions 8 to 9, the schema exchange-16.xml of version 16"),
-        (8, (8, 16), "of version 16, the schema exchange-8.xml of version 8: what is new since the schema is not read"),
+        (
+            8,
+            (8, 16),
+            "of version 16, the schema exchange-8.xml of version 8: what is newer than the schema is not decoded",
+        ),
         (None, (8, 9, 10, 15, 16), ""),
         (None, (17,), "of version 17, the schema b3-umdf-2.2.0.xml of versions 8 to 16: what is new"),
         (None, (7, 17), "of versions 7 to 17, the schema b3-umdf-2.2.0.xml of versions 8 to 16: fields"),

@@ -99,7 +99,7 @@ def test_a_packet_of_an_undescribed_interface_is_counted_and_a_warning(tmp_path:
     assert [row.number for row in rows] == [2, 4]
     assert capture.counts.unknown_link == 2
     (warning,) = capture.warnings
-    assert (warning.offset, warning.reason) == (28, "the packet's interface is not described; 2 packets left out")
+    assert (warning.offset, warning.reason) == (28, "the packet's interface is not described; 2 packets skipped")
 
 
 @pytest.mark.parametrize(("original", "snaplen", "left"), [(0, 0, 0), (500, 0, 0), (500, len(FRAME) - 3, 3)])

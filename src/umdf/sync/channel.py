@@ -195,9 +195,7 @@ class Channel:
                 self._waiting.clear()
                 self._suspects.clear()
                 self._instruments_until = int(sequence[ids == NULL].max())
-            elif (
-                older := self._waiting.take(emptied)
-            ) is not None:  # unless the Empty Book is late, all of it is older
+            elif (older := self._waiting.take(emptied)) is not None:  # all of it, unless the Empty Book is late
                 is_empty = decisions >= k.EMPTIED
                 last = dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
                 later = rows_after(older, emptied, last)

@@ -110,7 +110,7 @@ class BookTrust:
 
     def retry(self, number: int) -> None:
         """Missing updates have arrived: what waits may follow now."""
-        if self.states[number, k.S_STALE] == k.k.RPT_SEQ_GAP:
+        if self.states[number, k.S_STALE] == k.RPT_SEQ_GAP:
             self.states[number, k.S_STALE] = 0
 
     def trust_of(self, number: int, gap: Gap | None) -> Trust:

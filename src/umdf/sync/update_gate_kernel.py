@@ -10,9 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.book import memory_layout_kernel as k
 from umdf.book.arena_kernel import find_book
-from umdf.book.memory_layout_kernel import get, put
+from umdf.book.memory_layout_kernel import (
+    ACTION_CLEAR,
+    BOOK_HIGH_WATER,
+    F_SNAPSHOT,
+    RPT_SEQ_GAP,
+    SIDE_NEITHER,
+    VENUE_LENDING,
+    get,
+    put,
+)
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_u8
 from umdf.sync.rpt_seq_kernel import FOLLOWS, UPDATES_MISSING, compare_rpt_seq
 
@@ -65,7 +73,7 @@ def _gate_update(t, s, i, sequence):
         _set_known(s, rpt_seq, sequence)
         return np.uint8(APPLY)
     if verdict == UPDATES_MISSING:
-        put(s, S_STALE, k.RPT_SEQ_GAP)
+        put(s, S_STALE, RPT_SEQ_GAP)
         put(s, S_RECEIVED, rpt_seq)
         put(s, S_EXPECTED, known)
         put(s, S_INCOMPLETE, 1)
@@ -79,22 +87,22 @@ def gate_updates(t):
     books, states = get(t, BOOKS), get(t, STATES)
     for i in range(get(t, FIRST), get(t, ROWS)):
         instrument, sequence = load_i64(get(t, INSTRUMENT), 8 * i), load_i64(get(t, SEQUENCE), 8 * i)
-        is_clear = load_u8(get(t, ACTION), i) == k.ACTION_CLEAR and load_u8(get(t, SIDE), i) == k.SIDE_NEITHER
+        is_clear = load_u8(get(t, ACTION), i) == ACTION_CLEAR and load_u8(get(t, SIDE), i) == SIDE_NEITHER
         if instrument == NULL:
             if is_clear:  # a channel reset: every book is empty, and RptSeq starts again (4.2.9)
-                for number in range(get(books, k.BOOK_HIGH_WATER)):
+                for number in range(get(books, BOOK_HIGH_WATER)):
                     s = states + 8 * STATE_WORDS * number
                     if _is_in_doubt(t, s, i):
                         put(s, S_INCOMPLETE, 1)
                     _set_known(s, np.int64(NULL), sequence)
             store_u8(get(t, DECISIONS), i, np.uint8(EMPTIED if is_clear else APPLY))
             continue
-        lending = np.int64(load_u8(get(t, VENUE), i) == k.VENUE_LENDING)
+        lending = np.int64(load_u8(get(t, VENUE), i) == VENUE_LENDING)
         number = find_book(books, instrument, lending)
         if number < 0:
             return i
         s = states + 8 * STATE_WORDS * number
-        if is_clear and load_i32(get(t, FLAGS), 4 * i) & k.F_SNAPSHOT == 0:  # an Empty Book
+        if is_clear and load_i32(get(t, FLAGS), 4 * i) & F_SNAPSHOT == 0:  # an Empty Book
             if sequence < get(s, S_APPLIED):
                 store_u8(get(t, DECISIONS), i, np.uint8(OLD))
             else:

@@ -22,7 +22,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("get_range", {"schema": "xyz"}, r"unknown schema: 'xyz'; available: mbo, trades"),
     ("get_range", mbo(symbols="PTR4"), r"unknown symbol: 'PTR4'; did you mean PETR4"),
     ("get_range", mbo(symbols="petr4"), r"unknown symbol: 'petr4'; did you mean PETR4"),
-    ("get_range", mbo(symbols="%$#"), r"unknown symbol: '%\$#'; list them with lake.symbols\(\)"),
+    ("get_range", mbo(symbols="%$#"), r"unknown symbol: '%\$#'; there are .* `day_statistics` has them all"),
     ("get_range", mbo(symbols=["PETR4", "NONE"]), r"unknown symbol: 'NONE'"),
     ("get_range", mbo(symbols=[]), r"symbols is empty; omit it"),
     ("get_range", mbo(symbols=7), r"invalid symbol: 7; .*stype_in='instrument_id'"),
