@@ -214,10 +214,10 @@ def test_files_keep_their_partition_and_the_order_of_their_rows(old: Path) -> No
         for new, replaced in zip(change.adds, change.removes, strict=True):
             assert (new.partition, new.rows) == (replaced.partition, replaced.rows)
             before, after = (pq.ParquetFile(old / name / each.path) for each in (replaced, new))
-            assert (rows := renamed(name, before.read())).equals(after.read().select(rows.column_names))
+            rows = renamed(name, before.read())
+            assert rows.to_pylist() == after.read().select(rows.column_names).to_pylist()
             assert before.metadata.num_row_groups == after.metadata.num_row_groups
-            told, found = (json.loads(each.stats) for each in (replaced, new))
-            assert told == found and new.digest.startswith("sha256:")
+            assert json.loads(replaced.stats) == json.loads(new.stats) and new.digest.startswith("sha256:")
 
 
 def test_an_upgrade_has_these_steps(old: Path) -> None:
