@@ -159,8 +159,10 @@ def test_what_is_dropped_from_a_loop_is_in_quality_and_gaps(
     assert quality["lost"] == sum(row["missing"] for row in gaps) == result.missing_in_loops > 0
     assert {row["cause"] for row in gaps} == {"loss"}
     assert any(row["recovered_by"] == "loop" for row in gaps)
-    if protocol == "sbe":  # a packet is a number, but heartbeats and the last packets of the recording are dropped too
-        assert 0.8 * dropped <= quality["lost"] <= dropped
+    if (
+        protocol == "sbe"
+    ):  # a packet is a number; not so heartbeats, and what a loop without its end has lost is not known exactly
+        assert abs(quality["lost"] - dropped) <= 3
     assert quality["filled"] == 0
     if stream == "snapshot" and protocol == "sbe":
         assert quality["incomplete_snapshots"] == result.incomplete_snapshots > 0
