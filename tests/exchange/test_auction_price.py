@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.buffers import buffer_address
-from umdf.exchange.bulk import memory_layout_kernel as k
-from umdf.exchange.bulk.auction_price_kernel import R_IMBALANCE, R_TICKS, RESULT_WORDS, auction_price
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.auction_price_kernel import R_IMBALANCE, R_TICKS, RESULT_WORDS, auction_price
 
 PRICES = st.one_of(st.none(), st.integers(90, 110))
 ORDERS = st.lists(st.tuples(PRICES, st.integers(1, 6)), max_size=9)

@@ -16,8 +16,8 @@ from exchange.reference_client import Client, Op, messages_of, ops_of_fast, ops_
 
 from umdf.errors import ConfigError
 from umdf.exchange.bulk.capture import PUBLISHERS, Clock, Summary, write_capture
-from umdf.exchange.bulk.publish.sbe_publisher import SbePublisher
 from umdf.exchange.bulk.settings import BulkSettings
+from umdf.exchange.publish.sbe_publisher import SbePublisher
 
 KINDS = [(protocol, generation) for protocol in ("sbe", "fast") for generation in ("priority", "position")]
 OPS = {"sbe": ops_of_sbe, "fast": ops_of_fast}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from umdf.exchange.bulk.publish.faulty_lines import DeadLine, Faults, FaultyLines
-from umdf.exchange.bulk.publish.sinks import Packets
+from umdf.exchange.publish.faulty_lines import DeadLine, Faults, FaultyLines
+from umdf.exchange.publish.sinks import Packets
 
 COUNT, SPACING_NS = 5_000, 1_000_000
 

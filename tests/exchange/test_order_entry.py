@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from umdf.errors import UsageError
-from umdf.exchange.bulk import memory_layout_kernel as k
-from umdf.exchange.bulk.book_history import Book
-from umdf.exchange.bulk.listing import generate_listing
 from umdf.exchange.bulk.settings import BulkSettings
-from umdf.exchange.order_entry import ASK, BID, MatchingEngine
+from umdf.exchange.instruments.listing import generate_listing
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.order_entry import ASK, BID, MatchingEngine
+from umdf.exchange.truth.book_history import Book
 
 SETTINGS = BulkSettings(1_000, 12)
 START_NS, CENT = SETTINGS.midnight_ns, 10_000_000

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.parity.truth import RebuiltChannels, orders_of
-from umdf.exchange.bulk.book_history import BookHistory
 from umdf.exchange.bulk.capture import write_capture
-from umdf.exchange.bulk.listing import generate_listing
 from umdf.exchange.bulk.settings import BulkSettings
+from umdf.exchange.instruments.listing import generate_listing
+from umdf.exchange.truth.book_history import BookHistory
 from umdf.sync.session import Until
 
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]

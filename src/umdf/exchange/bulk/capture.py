@@ -18,17 +18,17 @@ from threading import Thread
 import numpy as np
 
 from umdf.errors import ConfigError
-from umdf.exchange.bulk.book_history import BookHistory
 from umdf.exchange.bulk.capture_sinks import flows_of, open_sinks
-from umdf.exchange.bulk.listing import Listing, generate_listing
-from umdf.exchange.bulk.market import Market
-from umdf.exchange.bulk.publish.capture_files import Manifest
-from umdf.exchange.bulk.publish.fast_publisher import FastPublisher
-from umdf.exchange.bulk.publish.publisher import INCREMENTAL, JournalBatch, Publisher
-from umdf.exchange.bulk.publish.sbe_publisher import SbePublisher
 from umdf.exchange.bulk.settings import FAST, SBE, SECOND_NS, BulkSettings
 from umdf.exchange.bulk.trading_day import TradingDay
-from umdf.exchange.bulk.truth import Truth
+from umdf.exchange.instruments.listing import Listing, generate_listing
+from umdf.exchange.matching.market import Market
+from umdf.exchange.publish.capture_files import Manifest
+from umdf.exchange.publish.fast_publisher import FastPublisher
+from umdf.exchange.publish.publisher import INCREMENTAL, JournalBatch, Publisher
+from umdf.exchange.publish.sbe_publisher import SbePublisher
+from umdf.exchange.truth.book_history import BookHistory
+from umdf.exchange.truth.tables import Truth
 
 PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
 QUEUED_BATCHES = 2

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from umdf.exchange.bulk.publish.capture_files import Flow, Manifest, RollingFiles
-from umdf.exchange.bulk.publish.faulty_lines import Faults, FaultyLines
-from umdf.exchange.bulk.publish.publisher import INCREMENTAL, STREAMS
-from umdf.exchange.bulk.publish.sinks import Sink
 from umdf.exchange.bulk.settings import FAST, SECOND_NS, BulkSettings
-from umdf.exchange.bulk.truth import Truth
+from umdf.exchange.publish.capture_files import Flow, Manifest, RollingFiles
+from umdf.exchange.publish.faulty_lines import Faults, FaultyLines
+from umdf.exchange.publish.publisher import INCREMENTAL, STREAMS
+from umdf.exchange.publish.sinks import Sink
+from umdf.exchange.truth.tables import Truth
 
 COMMON_LOSS_SHARE = 0.05  # of the loss: starts of a run of packets that every line loses
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from umdf.exchange.bulk import memory_layout_kernel as k
-from umdf.exchange.bulk.catalogue import FUTURE, OPTION, STOCK
-from umdf.exchange.bulk.market import BATCH_ROWS, Indices, Market
 from umdf.exchange.bulk.settings import SECOND_NS
+from umdf.exchange.instruments.catalogue import FUTURE, OPTION, STOCK
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.market import BATCH_ROWS, Indices, Market
 
 EXCHANGE_LAST = 1 << 16  # 277=U
 PREVIOUS_DAY, TODAY, FINAL, PREVIEW = 4, 1, 1 << 8, 2 << 8  # 286 and 731

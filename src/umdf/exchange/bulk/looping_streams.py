@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from umdf.exchange.bulk import memory_layout_kernel as k
-from umdf.exchange.bulk.market import Indices, Market, Records
-from umdf.exchange.bulk.publish.publisher import INSTRUMENTS, SNAPSHOTS, JournalBatch
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.market import Indices, Market, Records
+from umdf.exchange.publish.publisher import INSTRUMENTS, SNAPSHOTS, JournalBatch
 
 PARTS_PER_LOOP = 4
 

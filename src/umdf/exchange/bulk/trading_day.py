@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from umdf.exchange.bulk import memory_layout_kernel as k
-from umdf.exchange.bulk.catalogue import STOCK
 from umdf.exchange.bulk.daily_statistics import FINAL, PREVIEW, DailyStatistics
 from umdf.exchange.bulk.looping_streams import LoopingStreams
-from umdf.exchange.bulk.market import BATCH_ROWS, Market
-from umdf.exchange.bulk.publish.publisher import INCREMENTAL, JournalBatch
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
-from umdf.exchange.bulk.trade_kernel import BUST_REQUESTED
+from umdf.exchange.instruments.catalogue import STOCK
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.market import BATCH_ROWS, Market
+from umdf.exchange.matching.trade_kernel import BUST_REQUESTED
+from umdf.exchange.publish.publisher import INCREMENTAL, JournalBatch
 
 SESSION_START_S = 12 * 3600 + 45 * 60  # UTC: 09:45 in São Paulo
 PRE_OPEN, CLOSING_CALL = 0.04, 0.02  # of the messages

@@ -1,0 +1,1 @@
+"""What the simulated exchange lists: the catalogue, its generator, and the definitions it publishes."""

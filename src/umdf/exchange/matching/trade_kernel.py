@@ -1,0 +1,211 @@
+"""Trades of the bulk market as records: trades, their execution summary, the legs of strategies, busts and crosses.
+
+The statistics of the session follow from them: opening price, high, low, volume and VWAP.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.exchange.matching.journal_kernel import emit, publish_statistic, store_statistic
+from umdf.exchange.matching.memory_layout_kernel import (
+    ASK,
+    BID,
+    BUST,
+    BUSTED,
+    C_CROSSED,
+    C_LAST,
+    C_LEG,
+    C_OPENING,
+    COUNT,
+    EXECUTION,
+    EXECUTION_SUMMARY,
+    HAS_OPENING_PRICE,
+    HAS_TRADED,
+    HIGH,
+    I_BUST_BUYER,
+    I_BUST_ID,
+    I_BUST_PRICE,
+    I_BUST_SELLER,
+    I_BUST_SIZE,
+    I_BUST_TS,
+    I_HIGH,
+    I_LAST,
+    I_LEG_1,
+    I_LEG_2,
+    I_LOW,
+    I_OPENED,
+    I_PREVIOUS_CLOSE,
+    I_QUANTITY,
+    I_STATE,
+    I_TRADE_ID,
+    I_TRADES,
+    I_TURNOVER,
+    IMPLIED,
+    INSTRUMENT_BYTES,
+    INSTRUMENTS,
+    LAST,
+    LAST_PRICE,
+    LOW,
+    NO_SIDE,
+    NULL,
+    OPEN,
+    OPENING,
+    S_EXECUTION,
+    S_HIGH,
+    S_LAST,
+    S_LOW,
+    S_OPENING,
+    SCRATCH,
+    TRADE,
+)
+from umdf.kernels import inlined, load_i64, outlined, store_i64
+
+VOLUME_UNIT = 100_000  # prices are in 1e-9, turnover and VWAP in 1e-4
+FIRST_IMPLIED_ID = 1 << 62  # ids of implied orders are larger than those of others (9.1)
+BUST_EVERY = 2048  # trades, and where one is requested
+BUST_REQUESTED = -1  # instead of a trade id: the next trade that can be busted will be
+BUST_DELAY_NS = 500_000_000
+FILLS_OFFSET, FILL_BYTES = 2_048, 24  # in the scratch memory: price, size and maker of the fills of an aggressor
+
+
+@inlined
+def side_code(side):
+    return BID if side == 0 else ASK
+
+
+@inlined
+def implied_flag(order_id):
+    return IMPLIED if order_id >= FIRST_IMPLIED_ID else 0
+
+
+@inlined
+def emit_execution_summary(t, instrument, ts, side, price, size, cancelled):
+    """Append the execution summary, which only Binary has."""
+    emit(t, instrument, EXECUTION_SUMMARY, ts, 0, side, price, size, NULL, NULL, cancelled, NULL, ts, NULL, NULL)
+
+
+@inlined
+def opening_condition(instrument):
+    """R on all trades of the event in which an instrument trades for the first time (10.1)."""
+    return np.int64(C_OPENING if load_i64(instrument, I_OPENED * 8) & HAS_TRADED == 0 else 0)
+
+
+@outlined
+def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, flags, bits):
+    """Append one trade and update the session's statistics. A leg trade does not change the last price (13.4)."""
+    store_i64(instrument, I_OPENED * 8, load_i64(instrument, I_OPENED * 8) | HAS_TRADED)
+    trade_id = load_i64(instrument, I_TRADE_ID * 8) + 10
+    store_i64(instrument, I_TRADE_ID * 8, trade_id)
+    quantity = load_i64(instrument, I_QUANTITY * 8) + size
+    store_i64(instrument, I_QUANTITY * 8, quantity)
+    store_i64(instrument, I_TURNOVER * 8, load_i64(instrument, I_TURNOVER * 8) + price // VOLUME_UNIT * size)
+    store_i64(instrument, I_TRADES * 8, load_i64(instrument, I_TRADES * 8) + 1)
+    if conditions & C_LEG == 0:
+        if load_i64(instrument, I_LAST * 8) == price:
+            conditions |= C_LAST
+        store_i64(instrument, I_LAST * 8, price)
+        store_statistic(
+            instrument, S_LAST, LAST_PRICE, ts, NO_SIDE, price, size, trade_id, buyer, seller, conditions, NULL
+        )
+        inside = load_i64(instrument, I_LOW * 8) < price < load_i64(instrument, I_HIGH * 8)
+        # Only a trade between low and high is busted, so that both stay valid (13.4).
+        bust_id = load_i64(instrument, I_BUST_ID * 8)
+        if inside and (bust_id == BUST_REQUESTED or (bust_id == 0 and bits % BUST_EVERY == 0)):
+            flags |= BUSTED
+            store_i64(instrument, I_BUST_ID * 8, trade_id)
+            store_i64(instrument, I_BUST_PRICE * 8, price)
+            store_i64(instrument, I_BUST_SIZE * 8, size)
+            store_i64(instrument, I_BUST_TS * 8, ts)
+            store_i64(instrument, I_BUST_BUYER * 8, buyer)
+            store_i64(instrument, I_BUST_SELLER * 8, seller)
+    last = load_i64(instrument, I_LAST * 8)
+    change = last - load_i64(instrument, I_PREVIOUS_CLOSE * 8) if last != NULL else np.int64(NULL)
+    emit(t, instrument, TRADE, ts, flags, side, price, size, trade_id, buyer, seller, change, ts, conditions, quantity)
+
+
+@inlined
+def emit_execution_statistics(t, instrument, ts, flags):
+    """Append the execution statistics: the last record of a trade event."""
+    quantity, last = load_i64(instrument, I_QUANTITY * 8), load_i64(instrument, I_LAST * 8)
+    vwap = np.int64(NULL)
+    if quantity > 0:
+        vwap = (load_i64(instrument, I_TURNOVER * 8) + quantity // 2) // quantity * VOLUME_UNIT
+    change = last - load_i64(instrument, I_PREVIOUS_CLOSE * 8) if last != NULL else np.int64(NULL)
+    trades = load_i64(instrument, I_TRADES * 8)
+    publish_statistic(t, instrument, S_EXECUTION, EXECUTION, ts, flags, NO_SIDE, vwap, quantity, trades, NULL, change)
+
+
+@outlined
+def emit_trade_statistics(t, instrument, ts, first, low, high, flags):
+    """Append opening price, low, high and execution statistics after trades: the first price, and the range."""
+    opened = load_i64(instrument, I_OPENED * 8)
+    if opened & HAS_OPENING_PRICE == 0:
+        store_i64(instrument, I_OPENED * 8, opened | HAS_OPENING_PRICE)
+        change = first - load_i64(instrument, I_PREVIOUS_CLOSE * 8)
+        publish_statistic(t, instrument, S_OPENING, OPENING, ts, 0, NO_SIDE, first, NULL, NULL, 0, change)
+    if high > load_i64(instrument, I_HIGH * 8):
+        store_i64(instrument, I_HIGH * 8, high)
+        publish_statistic(t, instrument, S_HIGH, HIGH, ts, 0, NO_SIDE, high, NULL, NULL, NULL, NULL)
+    if low < load_i64(instrument, I_LOW * 8):
+        store_i64(instrument, I_LOW * 8, low)
+        publish_statistic(t, instrument, S_LOW, LOW, ts, 0, NO_SIDE, low, NULL, NULL, NULL, NULL)
+    emit_execution_statistics(t, instrument, ts, flags)
+
+
+@outlined
+def bust_trade(t, instrument, ts):
+    """Bust the marked trade: volume and VWAP change, the last price stays (13.4)."""
+    price, size = load_i64(instrument, I_BUST_PRICE * 8), load_i64(instrument, I_BUST_SIZE * 8)
+    store_i64(instrument, I_QUANTITY * 8, load_i64(instrument, I_QUANTITY * 8) - size)
+    store_i64(instrument, I_TURNOVER * 8, load_i64(instrument, I_TURNOVER * 8) - price // VOLUME_UNIT * size)
+    store_i64(instrument, I_TRADES * 8, load_i64(instrument, I_TRADES * 8) - 1)
+    buyer, seller = load_i64(instrument, I_BUST_BUYER * 8), load_i64(instrument, I_BUST_SELLER * 8)
+    trade_id, trade_ts = load_i64(instrument, I_BUST_ID * 8), load_i64(instrument, I_BUST_TS * 8)
+    quantity = load_i64(instrument, I_QUANTITY * 8)
+    emit(t, instrument, BUST, ts, 0, NO_SIDE, price, size, trade_id, buyer, seller, NULL, trade_ts, NULL, quantity)
+    store_i64(instrument, I_BUST_ID * 8, 0)
+    emit_execution_statistics(t, instrument, ts, LAST)
+
+
+@inlined
+def is_bust_due(instrument, ts):
+    return load_i64(instrument, I_BUST_ID * 8) > 0 and ts - load_i64(instrument, I_BUST_TS * 8) > BUST_DELAY_NS
+
+
+@outlined
+def emit_leg_trades(t, instrument, ts, fills, filled, buys, firm):
+    """A trade of a strategy is a trade of each leg too (10.1): the first is sold at its last price, the second is
+    bought, so that their difference is the price of the strategy."""
+    base, count = load_i64(t, INSTRUMENTS * 8), load_i64(t, COUNT * 8)
+    sold = load_i64(instrument, I_LEG_1 * 8)
+    if sold < 0 or sold >= count:
+        return
+    near = base + sold * INSTRUMENT_BYTES
+    anchor = load_i64(near, I_LAST * 8)
+    if anchor == NULL:
+        anchor = load_i64(near, I_PREVIOUS_CLOSE * 8)
+    fill_list = load_i64(t, SCRATCH * 8) + FILLS_OFFSET
+    for leg_column in (I_LEG_1, I_LEG_2):
+        leg = base + load_i64(instrument, leg_column * 8) * INSTRUMENT_BYTES
+        if load_i64(leg, I_STATE * 8) != OPEN:
+            continue
+        is_bought = leg_column == I_LEG_2
+        price = anchor + (load_i64(fill_list, (fills - 1) * FILL_BYTES) if is_bought else np.int64(0))
+        emit_execution_summary(t, leg, ts, NO_SIDE, price, filled, NULL)
+        for i in range(fills):
+            fill = fill_list + i * FILL_BYTES
+            price = anchor + (load_i64(fill, 0) if is_bought else np.int64(0))
+            maker = load_i64(fill, 16)
+            buyer, seller = (firm, maker) if buys == is_bought else (maker, firm)
+            emit_trade(t, leg, ts, NO_SIDE, price, load_i64(fill, 8), buyer, seller, C_LEG, 0, 1)
+        emit_execution_statistics(t, leg, ts, 0)
+
+
+@outlined
+def emit_cross(t, instrument, ts, price, size, firm):
+    """Append a cross: both sides are of one firm, the book does not change."""
+    conditions = C_CROSSED | opening_condition(instrument)
+    emit_execution_summary(t, instrument, ts, NO_SIDE, price, size, NULL)
+    emit_trade(t, instrument, ts, NO_SIDE, price, size, firm, firm, conditions, 0, 1)
+    emit_trade_statistics(t, instrument, ts, price, price, price, LAST)

@@ -1,0 +1,309 @@
+"""Units of one protocol → `Events`: what each column of a record means, family by family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.exchange.bulk.settings import FAST, POSITION, BulkSettings
+from umdf.exchange.instruments.listing import Listing
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.publish.unit_builder import FamilyColumns, UnitBatch
+from umdf.exchange.publish.unit_builder_kernel import RPT_SEQ
+from umdf.market import families as e
+from umdf.market.rows import Events, RepeatingGroup, Rows, Text, Units, text_column
+
+Numbers = NDArray[Any]
+EVENT_FLAGS = 0xFFFF  # the flags that events have
+NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
+LEG_TRADE, REGULAR_SESSION = 102, 1
+SETTLEMENT_VENUE, ELECTRONIC_VENUE = ord("A"), ord("E")
+
+
+def _table_by_kind(default: int, dtype: str, values: dict[int, Any]) -> Numbers:
+    table = np.full(k.KINDS, default, dtype)
+    for kind, value in values.items():
+        table[kind] = ord(value) if isinstance(value, str) else value
+    return table
+
+
+ACTIONS = _table_by_kind(
+    0,
+    "u1",
+    {
+        k.ADD: "A", k.CHANGE: "M", k.DELETE: "C", k.DELETE_FROM: "C", k.DELETE_THRU: "R", k.EMPTY_BOOK: "R",
+        k.CHANNEL_RESET: "R", k.SNAPSHOT_ORDER: "A", k.TRADE: "A", k.BUST: "C",
+    },
+)  # fmt: skip
+UPDATE_ACTIONS = _table_by_kind(
+    0,
+    "i1",
+    {k.CHANGE: e.CHANGE, k.DELETE: e.DELETE, k.DELETE_FROM: e.DELETE_FROM, k.DELETE_THRU: e.DELETE_THRU, k.BUST: 2},
+)
+ENTRY_TYPES = _table_by_kind(
+    0,
+    "u1",
+    {
+        k.EMPTY_BOOK: "J", k.CHANNEL_RESET: "J", k.OPENING: "4", k.THEORETICAL: "4", k.CLOSING: "5", k.SETTLEMENT: "6",
+        k.HIGH: "7", k.LOW: "8", k.EXECUTION: "9", k.VOLUME: "B", k.OPEN_INTEREST: "C", k.LAST_PRICE: "2",
+        k.PRICE_BAND: "g", k.QUANTITY_BAND: "h",
+    },
+)  # fmt: skip
+STAT_TYPES = _table_by_kind(
+    0,
+    "i2",
+    {
+        k.OPENING: e.OPENING_PRICE, k.THEORETICAL: e.THEORETICAL_OPENING, k.CLOSING: e.CLOSING_PRICE,
+        k.SETTLEMENT: e.SETTLEMENT_PRICE, k.HIGH: e.SESSION_HIGH, k.LOW: e.SESSION_LOW, k.EXECUTION: e.VWAP,
+        k.VOLUME: e.TRADE_VOLUME, k.OPEN_INTEREST: e.OPEN_INTEREST, k.LAST_PRICE: e.LAST_PRICE,
+    },
+)  # fmt: skip
+NEWS = (
+    ("Market open", "Continuous trading has begun."),
+    ("Leilão de fechamento", "Início do leilão de fechamento.\nAtenção às ofertas MOC."),
+)
+
+
+class EventBuilder:
+    """Builds the events of one protocol."""
+
+    def __init__(self, settings: BulkSettings, listing: Listing, protocol: str) -> None:
+        self._settings, self._listing, self._protocol = settings, listing, protocol
+        self._instrument_ids = np.append(listing.security_id, e.NULL)  # the last one of what concerns no instrument
+        self._is_by_position = settings.generation == POSITION
+        self._builders: dict[str, Callable[[FamilyColumns], Rows]] = {
+            "mbo": self._mbo,
+            "trades": self._trades,
+            "execution_summary": self._summaries,
+            "statistics": self._statistics,
+            "status": self._status,
+            "imbalance": self._imbalance,
+            "price_band": self._price_bands,
+            "definition": self._definitions,
+            "news": self._news,
+            "snapshot": self._snapshots,
+            "control": self._control,
+        }
+
+    def events(self, unit_batch: UnitBatch, seq_version: int, ts_send: Numbers | None = None) -> Events:
+        count = len(unit_batch.sequence)
+        units = Units(
+            np.full(count, self._settings.channel, np.int16),
+            np.full(count, seq_version, np.int64),
+            unit_batch.sequence,
+            unit_batch.ts_ns if ts_send is None else ts_send,
+            np.full(count, e.NULL, np.int64),
+        )
+        return Events(units, {name: self._builders[name](columns) for name, columns in unit_batch.families.items()})
+
+    def _rows(self, family: str, records: FamilyColumns, columns: dict[str, Numbers], **more: Any) -> Rows:
+        common = {
+            "ts_event": records[k.TS],
+            "instrument_id": self._instrument_ids[np.maximum(records[k.INSTRUMENT], -1)],
+            "rpt_seq": records[RPT_SEQ],
+            "flags": (records[k.FLAGS] & EVENT_FLAGS).astype(np.int32),
+        }
+        return Rows(
+            e.FAMILIES[family], records.unit, records.msg_index, records.entry_index, {**common, **columns}, **more
+        )
+
+    def _constant(self, records: FamilyColumns, value: int, dtype: str) -> Numbers:
+        return np.full(len(records), value, dtype)
+
+    def _trade_date(self, records: FamilyColumns) -> Numbers:
+        return self._constant(records, self._settings.trading_date, "i4")
+
+    def _mbo(self, records: FamilyColumns) -> Rows:
+        kind, side = records[k.KIND], records[k.SIDE].astype(np.uint8)
+        entry_type = np.where(side == k.BID, np.uint8(ord("0")), np.uint8(ord("1")))
+        special = ENTRY_TYPES[kind]
+        columns = {
+            "action": ACTIONS[kind],
+            "side": side,
+            "price": records[k.PRICE],
+            "size": records[k.SIZE],
+            "order_id": records[k.ID],
+            "firm": records[k.FIRM],
+            "ts_insert": records[k.INSERT],
+            "update_action": UPDATE_ACTIONS[kind],
+            "entry_type": np.where(special != 0, special, entry_type),
+        }
+        if self._is_by_position:
+            columns["position"] = _narrow(records[k.POSITION], "i4", NONE_32)
+        else:
+            columns["prev_size"] = records[k.OTHER]
+        return self._rows("mbo", records, columns)
+
+    def _trades(self, records: FamilyColumns) -> Rows:
+        kind, code = records[k.KIND], records[k.CODE]
+        conditions = np.where(code == k.NULL, 0, code)
+        implied = np.where(records[k.FLAGS] & k.IMPLIED != 0, e.CONDITIONS["IM"], 0)
+        columns = {
+            "action": ACTIONS[kind],
+            "update_action": UPDATE_ACTIONS[kind],
+            "side": records[k.SIDE].astype(np.uint8),
+            "price": records[k.PRICE],
+            "size": records[k.SIZE],
+            "trade_id": records[k.ID],
+            "buyer": records[k.FIRM],
+            "seller": records[k.OTHER],
+            "conditions": (conditions | implied).astype(np.int32),
+            "trade_condition": (conditions & 0x7FFF).astype(np.int32),
+            "trd_sub_type": np.where(conditions & k.C_LEG != 0, LEG_TRADE, NONE_16).astype(np.int16),
+            "ts_insert": records[k.INSERT],
+            "trade_volume": records[k.AUX],
+            "net_change": records[k.POSITION],
+            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "trade_date": self._trade_date(records),
+            "venue": self._constant(records, ELECTRONIC_VENUE, "u1"),
+        }
+        return self._rows("trades", records, columns)
+
+    def _summaries(self, records: FamilyColumns) -> Rows:
+        columns = {
+            "side": records[k.SIDE].astype(np.uint8),
+            "price": records[k.PRICE],
+            "size": records[k.SIZE],
+            "cancelled_size": records[k.OTHER],
+            "ts_aggressor": records[k.INSERT],
+        }
+        return self._rows("execution_summary", records, columns)
+
+    def _statistics(self, records: FamilyColumns) -> Rows:
+        kind, code, other, aux = records[k.KIND], records[k.CODE], records[k.OTHER], records[k.AUX]
+        last, volume = kind == k.LAST_PRICE, kind == k.VOLUME
+        has_flag = np.isin(kind, (k.OPENING, k.THEORETICAL, k.CLOSING, k.SETTLEMENT))
+        vwap_only = (kind == k.EXECUTION) & (self._protocol == FAST)  # FIX/FAST sends the VWAP alone (10.3)
+        is_settlement, is_previous_close = kind == k.SETTLEMENT, (kind == k.CLOSING) & (code == 4)
+        columns = {
+            "stat_type": STAT_TYPES[kind],
+            "action": _set_or_deleted(records),
+            "price": records[k.PRICE],
+            "size": np.where(vwap_only, e.NULL, records[k.SIZE]),
+            "trade_count": np.where(last | vwap_only, e.NULL, other),
+            "financial_volume": np.where(volume, aux, e.NULL),
+            "net_change": np.where(volume | last | vwap_only, e.NULL, aux),
+            "conditions": np.where(last, code, NONE_32).astype(np.int32),
+            "open_close_settl_flag": np.where(has_flag, code & 0xFF, NONE_8).astype(np.int8),
+            "settl_price_type": np.where(is_settlement, code >> 8, NONE_8).astype(np.int8),
+            "price_type": np.where(is_settlement, 3, NONE_8).astype(np.int8),
+            "last_trade_date": np.where(is_previous_close, self._settings.trading_date - 1, NONE_32).astype(np.int32),
+            "trade_id": records[k.ID],
+            "buyer": records[k.FIRM],
+            "seller": np.where(last, other, e.NULL),
+            "trade_date": self._trade_date(records),
+            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "venue": np.where(is_settlement, SETTLEMENT_VENUE, ELECTRONIC_VENUE).astype(np.uint8),
+            "entry_type": ENTRY_TYPES[kind],
+        }
+        return self._rows("statistics", records, columns, texts={"currency": _text_where(volume, b"BRL")})
+
+    def _status(self, records: FamilyColumns) -> Rows:
+        group = records[k.KIND] == k.GROUP_PHASE
+        phase, state = np.where(group, records[k.AUX], records[k.OTHER]), np.where(group, k.NULL, records[k.AUX])
+        names = [self._listing.groups[g] if g >= 0 else None for g in np.where(group, records[k.ID], -1).tolist()]
+        columns = {
+            "phase": _narrow(phase, "i2", NONE_16),
+            "state": _narrow(state, "i2", NONE_16),
+            "event": _narrow(records[k.CODE], "i2", NONE_16),
+            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "ts_open": records[k.INSERT],
+            "trade_date": self._trade_date(records),
+        }
+        return self._rows("status", records, columns, texts={"security_group": text_column(names)})
+
+    def _imbalance(self, records: FamilyColumns) -> Rows:
+        columns = {
+            "action": _set_or_deleted(records),
+            "side": records[k.SIDE].astype(np.uint8),
+            "size": records[k.SIZE],
+            "conditions": records[k.CODE].astype(np.int32),
+        }
+        return self._rows("imbalance", records, columns)
+
+    def _price_bands(self, records: FamilyColumns) -> Rows:
+        price, code = records[k.KIND] == k.PRICE_BAND, records[k.CODE]
+        midpoint = code >> k.BAND_MIDPOINT & 0xFF
+        columns = {
+            "entry_type": ENTRY_TYPES[records[k.KIND]],
+            "price_band_type": np.where(price, code & 0xFF, NONE_8).astype(np.int8),
+            "price_limit_type": np.where(price, code >> k.BAND_LIMIT_TYPE & 0xFF, NONE_8).astype(np.int8),
+            "midpoint_type": np.where(price & (midpoint > 0), midpoint - 1, NONE_8).astype(np.int8),
+            "low_limit_price": records[k.PRICE],
+            "high_limit_price": records[k.AUX],
+            "avg_daily_traded_qty": np.where(price, e.NULL, records[k.SIZE]),
+            "max_trade_vol": np.where(price, e.NULL, records[k.OTHER]),
+        }
+        return self._rows("price_band", records, columns)
+
+    def _definitions(self, records: FamilyColumns) -> Rows:
+        columns, texts, lists = self._listing.definition(records[k.ID], records[k.OTHER])
+        columns |= {
+            "action": records[k.CODE].astype(np.uint8),
+            "total_instruments": records[k.SIZE],
+            "is_last": records[k.POSITION].astype(np.int8),
+        }
+        feeds = RepeatingGroup(
+            np.arange(len(records) + 1, dtype=np.int32),
+            {
+                "channel": self._constant(records, self._settings.channel, "i2"),
+                "depth": np.zeros(len(records), np.int32),
+            },
+            {"feed_type": text_column(["MBO"] * len(records))},
+        )
+        return self._rows("definition", records, columns, texts=texts, lists={**lists, "feeds": feeds})
+
+    def _news(self, records: FamilyColumns) -> Rows:
+        news = [NEWS[number] for number in records[k.ID].tolist()]
+        one = self._constant(records, 1, "i4")
+        columns = {
+            "news_source": self._constant(records, 3, "i2"),
+            "part_count": one,
+            "part_number": one,
+            "ts_origin": records[k.TS],
+            "total_text_length": np.array([len(text.encode()) for _, text in news], np.int64),
+        }
+        texts = {
+            "headline": text_column([headline for headline, _ in news]),
+            "text": text_column([text for _, text in news]),
+        }
+        return self._rows("news", records, columns, texts=texts)
+
+    def _snapshots(self, records: FamilyColumns) -> Rows:
+        columns = {
+            "last_sequence": records[k.ID],
+            "last_seq_version": records[k.CODE],
+            "last_rpt_seq": records[RPT_SEQ],
+            "total_snapshots": records[k.AUX],
+            "total_bids": records[k.SIZE],
+            "total_offers": records[k.OTHER],
+            "total_stats": records[k.POSITION],
+            "trade_date": self._trade_date(records),
+        }
+        return self._rows("snapshot", records, columns)
+
+    def _control(self, records: FamilyColumns) -> Rows:
+        resets = records[k.KIND] == k.SEQUENCE_RESET
+        columns = {
+            "kind": np.where(resets, ord("S"), ord("H")).astype(np.uint8),
+            "next_sequence": np.where(resets, 1, records[k.ID]),
+        }
+        return self._rows("control", records, columns)
+
+
+def _narrow(values: Numbers, dtype: str, null: int) -> Numbers:
+    return np.where(values == k.NULL, null, values).astype(dtype)
+
+
+def _set_or_deleted(records: FamilyColumns) -> Numbers:
+    return np.where(records[k.FLAGS] & k.DELETED != 0, np.uint8(ord("C")), np.uint8(ord("A")))
+
+
+def _text_where(is_set: Numbers, text: bytes) -> Text:
+    """A text in the rows that are set, null in the others."""
+    offsets = np.zeros(len(is_set) + 1, np.int32)
+    np.cumsum(is_set * len(text), out=offsets[1:])
+    return offsets, np.frombuffer(text * int(is_set.sum()), np.uint8)

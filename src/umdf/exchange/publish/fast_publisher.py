@@ -1,0 +1,85 @@
+"""A bulk capture as FIX/FAST: today's templates by price and priority, the previous ones by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from umdf.buffers import Pool
+from umdf.exchange.bulk.settings import FAST, POSITION, SECOND_NS
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.publish import fast_packet_kernel as g
+from umdf.exchange.publish import unit_builder_kernel as w
+from umdf.exchange.publish.publisher import (
+    SNAPSHOTS,
+    JournalBatch,
+    Publisher,
+    kernel_limits,
+)
+from umdf.exchange.publish.rpt_seq import COUNTED_BY_FAST
+from umdf.exchange.publish.sinks import Numbers, Packets
+from umdf.exchange.publish.unit_builder import FAMILY_OF_KIND, UnitBatch, UnitBuilder
+from umdf.market.fast.messages import FastMessageMapper
+from umdf.market.rows import Events
+from umdf.wire.fast.encode.encoder import EncodedMessages, Encoder
+from umdf.wire.fast.loader import load
+
+PRIORITY_TEMPLATES, POSITION_TEMPLATES = (152, 153, 1149), (145, 147, 149)
+UNIT_MODES = {
+    **dict.fromkeys((k.GROUP_PHASE, k.STATE, k.NEWS, k.SEQUENCE_RESET, k.CHANNEL_RESET, k.EMPTY_BOOK), w.OWN_UNIT),
+    k.HEARTBEAT: w.HEARTBEAT_UNIT,
+    k.DEFINITION: w.DEFINITION_UNIT,
+}
+NOT_SENT = {k.EXECUTION_SUMMARY}  # FIX/FAST has no execution summary
+NOT_IN_SNAPSHOTS = {k.GROUP_PHASE}  # the state of each instrument includes the phase (11.4)
+MAX_ENTRIES, MAX_DEFINITIONS = 100, 5
+MAX_BYTES, WINDOW_NS, LOOP_WINDOW_NS = 1_420, 30_000, 1 << 62
+
+
+class FastPublisher(Publisher):
+    protocol, counted = FAST, COUNTED_BY_FAST
+    loop_heartbeat_ns = 10 * SECOND_NS
+    seq_versions = {"incremental": 0, "snapshot": 0, "instruments": 0}  # FIX/FAST has none
+
+    def __init__(self, settings: Any, listing: Any, *sinks: Any) -> None:
+        templates = load()
+        self.template_ids = POSITION_TEMPLATES if settings.generation == POSITION else PRIORITY_TEMPLATES
+        self.format_versions = {"templates": list(self.template_ids)}
+        self._messages, self._encoder = FastMessageMapper(templates, *self.template_ids), Encoder(templates)
+        self._pool = Pool()
+        super().__init__(settings, listing, *sinks)
+
+    def _unit_builder(self, stream: str) -> UnitBuilder:
+        excluded = NOT_SENT | (NOT_IN_SNAPSHOTS if stream == SNAPSHOTS else set())
+        kinds = {kind: (0, UNIT_MODES.get(kind, w.SHARED_UNIT)) for kind in FAMILY_OF_KIND if kind not in excluded}
+        return UnitBuilder(
+            w.build_messages, kinds, kernel_limits(max_entries=MAX_ENTRIES, max_messages=MAX_DEFINITIONS)
+        )
+
+    def _fill_sizes(self, batch: JournalBatch) -> None:
+        pass  # nothing here depends on the length of a message
+
+    def _encode(self, events: Events) -> EncodedMessages:
+        return self._encoder.encode(self._messages.messages(events))
+
+    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, is_paced: bool) -> Packets:
+        count, size = len(encoded.start), len(encoded.buffer)
+        assert count == len(units.sequence), "a message for each unit"
+        max_packets = count + size // (MAX_BYTES - g.TECHNICAL_HEADER) + 1
+        memory = self._pool.acquire(size + g.TECHNICAL_HEADER * (count + max_packets))
+        packet_columns = np.empty((4, max_packets), np.int64)
+        table = np.zeros(g.ARGUMENT_COUNT, np.int64)
+        arrays = [np.ascontiguousarray(a, np.int64) for a in (encoded.start, encoded.end, units.sequence, ts_ns)]
+        table[g.G_BUFFER], table[g.G_START : g.G_MESSAGES] = encoded.buffer.ctypes.data, [a.ctypes.data for a in arrays]
+        table[g.G_MESSAGES], table[g.G_OUT], table[g.G_CAPACITY] = count, memory.address, memory.nbytes
+        table[g.G_FIRST_BYTE : g.G_MAX_PACKETS], table[g.G_MAX_PACKETS] = (
+            [row.ctypes.data for row in packet_columns],
+            max_packets,
+        )
+        window = WINDOW_NS if is_paced else LOOP_WINDOW_NS
+        table[g.G_MAX_BYTES], table[g.G_WINDOW_NS] = MAX_BYTES, window
+        packet_count = int(g.build_packets(table.ctypes.data))
+        assert packet_count >= 0, "there is room for every chunk"
+        start, end, first, last = packet_columns[:, :packet_count]
+        return Packets(memory.array, start, end, ts_ns[last], units.sequence[first], units.sequence[last])

@@ -1,0 +1,186 @@
+"""A published channel in one protocol: records of the journal → events → messages → packets → sinks, stream by stream.
+
+It numbers what it publishes for itself: sequences of its streams, RptSeq of its instruments.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
+from umdf.exchange.instruments.listing import Listing
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.publish import unit_builder_kernel as w
+from umdf.exchange.publish.events import EventBuilder
+from umdf.exchange.publish.rpt_seq import RptSeqCounter
+from umdf.exchange.publish.sinks import Numbers, Packets, Sink
+from umdf.exchange.publish.unit_builder import Records, UnitBatch, UnitBuilder
+from umdf.exchange.truth.book_history import BookHistory
+from umdf.market.rows import Events
+
+INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
+STREAMS = (INCREMENTAL, SNAPSHOTS, INSTRUMENTS)
+LOOPING_STREAMS = (SNAPSHOTS, INSTRUMENTS)
+SEND_DELAY_NS = 5_000  # from the engine to the network
+LOOP_DELAY_NS = 200_000  # a snapshot is sent after the packet that it refers to (Binary 9.2.28), on all lines
+LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its batches
+PENDING_HEARTBEATS_NS = SECOND_NS  # of silence, after which heartbeats of a looping stream are written
+
+
+@dataclass(frozen=True)
+class JournalBatch:
+    """Records of one stream. A loop of a looping stream may have several batches."""
+
+    stream: str
+    records: Records
+    ts_ns: int
+    starts_loop: bool = False
+    snapshot_count: int = 0  # snapshots in the loop
+
+
+class Publisher(ABC):
+    """What both protocols have in common."""
+
+    protocol: str
+    counted: tuple[int, ...]  # kinds of records that it counts in RptSeq
+    seq_versions: dict[str, int]  # sequence version of each stream
+    loop_heartbeat_ns: int  # silence of a looping stream before a heartbeat
+    format_versions: dict[str, Any]  # of schema or templates
+
+    def __init__(
+        self,
+        settings: BulkSettings,
+        listing: Listing,
+        sinks: Mapping[str, Sink],
+        history: BookHistory | None = None,
+    ) -> None:
+        self.settings, self.listing, self._sinks, self._history = settings, listing, sinks, history
+        self._event_builder = EventBuilder(settings, listing, self.protocol)
+        self._rpt_seq = RptSeqCounter(self.counted, len(listing))
+        self._next_sequence: dict[str, int] = dict.fromkeys(STREAMS, 1)
+        self._last_sequence: dict[str, int] = dict.fromkeys(STREAMS, 0)
+        self._loop_end_ns: dict[str, int] = dict.fromkeys(LOOPING_STREAMS, 0)
+        self._is_in_loop: dict[str, bool] = dict.fromkeys(LOOPING_STREAMS, False)
+        self._now_ns = 0
+        self._unit_builders: dict[str, UnitBuilder] = {stream: self._unit_builder(stream) for stream in STREAMS}
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._packet_counts: Counter[str] = Counter()
+
+    @abstractmethod
+    def _unit_builder(self, stream: str) -> UnitBuilder: ...
+
+    @abstractmethod
+    def _encode(self, events: Events) -> Any:
+        """The encoded units: an object with buffer, and start and end of each unit."""
+
+    @abstractmethod
+    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, is_paced: bool) -> Packets:
+        """Packets of the units: as full as possible, or (`is_paced`) of what is sent at about the same time."""
+
+    @abstractmethod
+    def _fill_sizes(self, batch: JournalBatch) -> None:
+        """Set the sizes that only this protocol knows, before units are built."""
+
+    def publish(self, batch: JournalBatch) -> None:
+        self._now_ns = batch.ts_ns
+        for stream in LOOPING_STREAMS:
+            starts = batch.stream == stream and batch.starts_loop
+            if starts or self.settings.real_time or batch.ts_ns - self._loop_end_ns[stream] > PENDING_HEARTBEATS_NS:
+                self._send_loop_heartbeats(stream)
+        if batch.starts_loop:
+            self._start_loop(batch)
+        self._publish_batch(batch)
+
+    def _publish_batch(self, batch: JournalBatch) -> None:
+        ts_ns = None if batch.stream == INCREMENTAL else self._loop_times
+        self._publish_records(batch, ts_ns)
+        if batch.stream != INCREMENTAL and batch.records[-1, k.KIND] == k.SEQUENCE_RESET:
+            self._is_in_loop[batch.stream], self._next_sequence[batch.stream] = False, 1
+
+    def _publish_records(self, batch: JournalBatch, loop_times: Callable[[str, int], Numbers] | None) -> None:
+        """Encode and write records; `loop_times` has the sending times of units if not their own times matter."""
+        stream = batch.stream
+        self._fill_sizes(batch)
+        rpt_seq = self._rpt_seq.number(batch.records)
+        units, next_sequence = self._unit_builders[stream].build(batch.records, rpt_seq, self._next_sequence[stream])
+        self._fill_sequences(units, batch)
+        self._record_history(batch, units.sequence, units.record_unit)
+        self._next_sequence[stream], self._last_sequence[stream] = next_sequence, next_sequence - 1
+        ts_ns = loop_times(stream, len(units.sequence)) if loop_times else units.ts_ns + SEND_DELAY_NS
+        events = self._event_builder.events(units, self.seq_versions[stream], ts_ns)
+        for family, rows in events.families.items():
+            self.counts[stream, family] += len(rows)
+        self._write(batch, self._to_packets(self._encode(events), units, ts_ns, loop_times is None))
+
+    def _loop_times(self, stream: str, count: int) -> Numbers:
+        """Sending times of a looping stream: at its own pace, also while the market is silent."""
+        first = max(self._now_ns + LOOP_DELAY_NS, self._loop_end_ns[stream] + LOOP_PAUSE_NS)
+        times = first + LOOP_PACKET_NS * np.arange(count)
+        self._loop_end_ns[stream] = first + LOOP_PACKET_NS * count
+        return times
+
+    def _start_loop(self, batch: JournalBatch) -> None:
+        """Number from 1 again; where heartbeats have used up numbers, a SequenceReset says so (FIX/FAST 4.2.8)."""
+        stream = batch.stream
+        if self._next_sequence[stream] != 1:
+            reset = _control_records(k.SEQUENCE_RESET, batch.ts_ns)
+            self._publish_records(JournalBatch(stream, reset, batch.ts_ns), self._loop_times)
+        self._is_in_loop[stream], self._next_sequence[stream] = True, 1
+
+    def _send_loop_heartbeats(self, stream: str) -> None:
+        """Send the heartbeats of a looping stream that is between two loops (Binary 9.2.2, FIX/FAST 4.2.7)."""
+        interval, last_ns = self.loop_heartbeat_ns, self._loop_end_ns[stream]
+        count = (self._now_ns - last_ns) // interval
+        if last_ns and count > 0 and not self._is_in_loop[stream]:  # before its first loop a stream is not active
+            times = last_ns + interval * np.arange(1, count + 1)
+            self._loop_end_ns[stream] = int(times[-1])
+            self._publish_records(JournalBatch(stream, _control_records(k.HEARTBEAT, times), self._now_ns), None)
+
+    def _record_history(self, batch: JournalBatch, sequence: Numbers, record_unit: Numbers) -> None:
+        if self._history is not None and batch.stream == INCREMENTAL:
+            sent = record_unit >= 0
+            self._history.add(self.protocol, batch.records[sent], sequence[record_unit[sent]])
+
+    def _write(self, batch: JournalBatch, packets: Packets) -> None:
+        self._packet_counts[batch.stream] += len(packets)
+        self._sinks[batch.stream].write(packets)
+        for sink in self._sinks.values():
+            sink.advance(batch.ts_ns)
+
+    def _fill_sequences(self, units: UnitBatch, batch: JournalBatch) -> None:
+        """Set the last sequence of snapshot headers, and the next sequence of heartbeats."""
+        headers, control = units.families.get("snapshot"), units.families.get("control")
+        if headers is not None:
+            headers[k.ID][:] = self._next_sequence[INCREMENTAL] - 1
+            headers[k.CODE][:] = self.seq_versions[INCREMENTAL] or k.NULL
+            headers[k.AUX][:] = batch.snapshot_count
+        if control is not None:
+            previous = np.maximum.accumulate(np.append(self._next_sequence[batch.stream] - 1, units.sequence))[1:]
+            control[k.ID][:] = previous[control.unit] + 1
+
+    def sequences(self) -> list[tuple[str, int, int, int]]:
+        """Stream, first sequence, last sequence, packets."""
+        return [(stream, 1, self._last_sequence[stream], self._packet_counts[stream]) for stream in STREAMS]
+
+    def close(self) -> None:
+        for stream in LOOPING_STREAMS:
+            self._send_loop_heartbeats(stream)
+        for sink in self._sinks.values():
+            sink.close()
+
+
+def _control_records(kind: int, times: Any) -> Records:
+    """Records of a kind that concerns no instrument."""
+    records = np.full((np.size(times), k.RECORD_COLUMNS), k.NULL, np.int64)
+    records[:, k.KIND], records[:, k.SIDE], records[:, k.FLAGS], records[:, k.TS] = kind, k.NO_SIDE, 0, times
+    return records
+
+
+def kernel_limits(**values: int) -> dict[int, int]:
+    return {getattr(w, f"L_{name.upper()}"): value for name, value in values.items()}
