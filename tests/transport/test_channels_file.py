@@ -36,7 +36,9 @@ def test_what_is_absent_has_a_default(tmp_path: Path) -> None:
     assert [(stream, line.line, line.interface) for stream, line in channel.lines()] == [
         ("incremental", "A", "127.0.0.1"), ("incremental", "B", "127.0.0.1")
     ]  # fmt: skip
-    (fast,) = read_channels(written(tmp_path, protocol='"fast"', schema='"t.xml"', interface='{A="10.0.0.1",B="10.1.0.1"}'))
+    (fast,) = read_channels(
+        written(tmp_path, protocol='"fast"', schema='"t.xml"', interface='{A="10.0.0.1",B="10.1.0.1"}')
+    )
     assert (fast.heartbeat_s, fast.schema) == (30.0, tmp_path / "t.xml")
     assert [line.interface for _, line in fast.lines()] == ["10.0.0.1", "10.1.0.1"]
 
