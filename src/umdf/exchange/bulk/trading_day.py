@@ -9,19 +9,20 @@ SCHEDULED_EVENTS lists what happens once, and when; the rest is the order flow o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from umdf.exchange.bulk.daily_statistics import FINAL, PREVIEW, DailyStatistics
 from umdf.exchange.bulk.looping_streams import LoopingStreams
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
-from umdf.exchange.instruments.catalogue import STOCK
+from umdf.exchange.instruments.instrument_types import types_where
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import BATCH_ROWS, Market
 from umdf.exchange.matching.trade_kernel import BUST_REQUESTED
 from umdf.exchange.publish.channel_settings import INCREMENTAL
 from umdf.exchange.publish.publisher import JournalBatch
+from umdf.exchange.statistics.statistics import FINAL, PREVIEW, Statistics
 
 SESSION_START_S = 12 * 3600 + 45 * 60  # UTC: 09:45 in São Paulo
 PRE_OPEN, CLOSING_CALL = 0.04, 0.02  # of the messages
@@ -68,7 +69,7 @@ class TradingDay:
         self._loops = LoopingStreams(market, self._phases, publish)
         self._snapshot_interval = max(settings.messages // settings.snapshot_loops, 20 * settings.instruments)
         self._next_snapshot_loop = 0
-        self._statistics = DailyStatistics(market, self.flush)
+        self._statistics = Statistics(market, self.flush)
 
     def run(self) -> None:
         market, settings = self.market, self.settings
@@ -78,7 +79,7 @@ class TradingDay:
         self._resend_definitions(0)
         self._silence(2.5)
         self._change_phase(range(len(self._phases)), k.RESERVED)
-        self._statistics.publish_limits(all_indices)
+        self._statistics.publish_start_of_day(all_indices)
         self._send_snapshot_loop()  # before the open, with what is known then
         self._trade_share(PRE_OPEN)
         self._send_snapshot_loop()
@@ -96,6 +97,7 @@ class TradingDay:
             ts_ns, records = self.market.now, self.market.take_records()
             self.messages += len(records)
             self._publish(JournalBatch(INCREMENTAL, records, ts_ns))
+            self._statistics.on_trades(records)
 
     def _silence(self, seconds: float) -> None:
         """Heartbeats only; at live pace each is published when it is due."""
@@ -155,7 +157,7 @@ class TradingDay:
             market.run_order_flow(min(batch - market.rows, left), deadline if step else NO_DEADLINE_NS)
             if self.settings.real_time:
                 market.heartbeat_until(deadline)
-            self._statistics.publish_periodic()
+            self._statistics.advance(market.now)
             self.flush()
             if self._loops.is_active or self.messages >= self._next_snapshot_loop:
                 if not self._loops.is_active:
@@ -167,7 +169,7 @@ class TradingDay:
             self.market.uncross(group, k.RESERVED, self.flush)
             self._change_phase([group], k.OPEN)
         self.market.append(k.NEWS, None, id=0)
-        self._statistics.start()
+        self._statistics.advance(self.market.now)
 
     def _trading(self) -> None:
         first_message = self.messages + self.market.rows
@@ -201,8 +203,8 @@ class TradingDay:
             self.market.instruments[index, k.I_BUST_ID] = BUST_REQUESTED
 
     def _send_definition(self, index: int, action: str) -> None:
-        total, lot = int(self.market.is_listed.sum()), int(self.listing.lot[index])
-        self.market.append(k.DEFINITION, index, id=index, code=ord(action), size=total, position=0, other=lot)
+        total, number = int(self.market.is_listed.sum()), int(self.listing.definition_number[index])
+        self.market.append(k.DEFINITION, index, id=index, code=ord(action), size=total, position=0, other=number)
 
     def _add(self, _: int) -> None:
         """Add instruments; their state is unknown until the first status (7.1)."""
@@ -213,7 +215,8 @@ class TradingDay:
             self._change_state(index, int(self._phases[group]), REJOINS)
 
     def _modify(self, index: int) -> None:
-        self.listing.lot[index] *= 2
+        spec = self.listing.instruments[index]
+        self.listing.modify(spec.symbol, replace(spec, min_cross_qty=10 * spec.lot))
         self._send_definition(index, "M")
 
     def _delete(self, _: int) -> None:
@@ -266,7 +269,7 @@ class TradingDay:
 
     def _close(self) -> None:
         """Final closing call of the stocks, close of all, closing prices."""
-        market, stocks = self.market, self._groups_of(STOCK)
+        market, stocks = self.market, self._groups_of(*types_where("is_equity"))
         others = [group for group in range(len(self._phases)) if group not in stocks]
         self.flush()
         market.append(k.NEWS, None, id=1)

@@ -64,7 +64,7 @@ class Publisher(ABC):
         self.seq_versions = dict(settings.seq_versions)  # of each stream
         self._event_builder = EventBuilder(settings, listing)
         self._members = MemberFilter(settings.members, listing)
-        self._rpt_seq = RptSeqCounter(self.counted, len(listing))
+        self._rpt_seq = RptSeqCounter(self.counted, listing.capacity)
         self._next_sequence: dict[str, int] = dict.fromkeys(STREAMS, 1)
         self._last_sequence: dict[str, int] = dict.fromkeys(STREAMS, 0)
         self._loop_end_ns: dict[str, int] = dict.fromkeys(LOOPING_STREAMS, 0)

@@ -70,7 +70,7 @@ class SbePublisher(Publisher):
             listing.trading_date,
             header,
             packet_limits,
-            listing.security_id,
+            listing.instrument_ids,
         )
 
     def _publish_batch(self, batch: JournalBatch) -> None:
@@ -119,8 +119,8 @@ class SbePublisher(Publisher):
     def _fill_sizes(self, batch: JournalBatch) -> None:
         rows = np.flatnonzero(batch.records[:, k.KIND] == k.DEFINITION)
         if len(rows):
-            indices = batch.records[rows, k.ID]
-            batch.records[rows, k.AUX] = self.listing.sbe_message_bytes(indices, self._block_bytes[12])
+            numbers = batch.records[rows, k.OTHER]
+            batch.records[rows, k.AUX] = self.listing.definitions.sbe_bytes(numbers, self._block_bytes[12])
 
     def _encode(self, events: Events) -> EncodedPackets:
         headers, batches = self._messages.messages(events)
