@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -19,7 +20,7 @@ PLAIN_TAGS = st.integers(1, 99_999).filter(lambda tag: tag not in (8, 9, 10, 35,
 def feed_all(data: bytes, cuts: list[int] | None = None) -> list[FixMessage | GarbledBytes]:
     framer, found = FixFramer(), []
     bounds = [0, *sorted(cuts or []), len(data)]
-    for first, end in zip(bounds, bounds[1:], strict=False):
+    for first, end in itertools.pairwise(bounds):
         found += list(framer.feed(data[first:end]))
     return found
 
@@ -98,7 +99,7 @@ def test_any_bytes_are_accounted_for(data: bytes, cuts: list[int]) -> None:
     framer = FixFramer()
     skipped = 0
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for first, end in zip(bounds, bounds[1:], strict=False):
+    for first, end in itertools.pairwise(bounds):
         for found in framer.feed(data[first:end]):
             assert isinstance(found, GarbledBytes)
             skipped += found.size
