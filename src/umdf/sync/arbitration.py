@@ -93,7 +93,7 @@ class ArbitrationCounts:
 class ArbitrationResult:
     units: RawUnits  # in order of delivery; `epoch` is the channel's
     is_late: NDArray[np.bool_]
-    # What released each: the unit of this call that filled a hole or followed on, or -1 if a waiting time ended; and when.
+    # What released each: a unit of this call, or -1 if a waiting time ended; and when.
     release_row: NDArray[np.int64]
     release_ns: NDArray[np.int64]
     steps: list[Step]
