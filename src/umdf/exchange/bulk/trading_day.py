@@ -19,7 +19,8 @@ from umdf.exchange.instruments.catalogue import STOCK
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import BATCH_ROWS, Market
 from umdf.exchange.matching.trade_kernel import BUST_REQUESTED
-from umdf.exchange.publish.publisher import INCREMENTAL, JournalBatch
+from umdf.exchange.publish.channel_settings import INCREMENTAL
+from umdf.exchange.publish.publisher import JournalBatch
 from umdf.exchange.session.resets import reset_book, reset_channel
 from umdf.exchange.session.trading_session import TradingSession
 
