@@ -24,8 +24,8 @@ from umdf.exchange.bulk.trading_day import TradingDay
 from umdf.exchange.instruments.listing import Listing, generate_listing
 from umdf.exchange.matching.market import Market
 from umdf.exchange.publish.capture_files import Manifest
-from umdf.exchange.publish.fast_publisher import FastPublisher
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, SBE
+from umdf.exchange.publish.fast_publisher import FastPublisher
 from umdf.exchange.publish.publisher import JournalBatch, Publisher
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 from umdf.exchange.truth.book_history import BookHistory
@@ -98,7 +98,11 @@ def write_capture(
     market, manifest, truth_writer = Market(listing, settings), Manifest(capture), Truth(truth, settings.channel)
     publishers = [
         PUBLISHERS[protocol](
-            settings.channel_settings(protocol), listing, open_sinks(settings, protocol, manifest, truth_writer), history)
+            settings.channel_settings(protocol),
+            listing,
+            open_sinks(settings, protocol, manifest, truth_writer),
+            history,
+        )
         for protocol in settings.protocols
     ]
     publisher_threads = [PublisherThread(publisher) for publisher in publishers]

@@ -11,8 +11,8 @@ import numpy as np
 
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.publish.capture_files import Flow, Manifest, RollingFiles
-from umdf.exchange.publish.faulty_lines import Faults, FaultyLines
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, STREAMS
+from umdf.exchange.publish.faulty_lines import Faults, FaultyLines
 from umdf.exchange.publish.sinks import Sink
 from umdf.exchange.truth.tables import Truth
 

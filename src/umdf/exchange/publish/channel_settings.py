@@ -81,7 +81,9 @@ class ChannelSettings:
         if not 1 <= self.channel <= 255:
             raise UsageError(f"channel out of range: {self.channel}", "use 1 to 255")
         if self.protocol == SBE and self.book_type != MBO:
-            raise UsageError(f"channel {self.channel}: Binary has no {self.book_type} books", "use MBO, or protocol fast")
+            raise UsageError(
+                f"channel {self.channel}: Binary has no {self.book_type} books", "use MBO, or protocol fast"
+            )
         if self.depth < 0 or self.depth > MAX_DEPTH or (self.depth > 0 and self.book_type != MBP):
             hint = f"use 1 to {MAX_DEPTH} for MBP, none for other books"
             raise UsageError(f"channel {self.channel}: {self.book_type} of depth {self.depth}", hint)

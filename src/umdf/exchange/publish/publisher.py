@@ -18,9 +18,7 @@ from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import unit_builder_kernel as w
 from umdf.exchange.publish.channel_settings import (
     INCREMENTAL,
-    INSTRUMENTS,
     LOOPING_STREAMS,
-    SNAPSHOTS,
     STREAMS,
     ChannelSettings,
 )
