@@ -209,7 +209,7 @@ class TradingDay:
         market.uncross(-1, k.FINAL_CLOSING_CALL, self.flush)
         market.bust_pending(self.flush)
         self._session.change_phase(stocks, k.CLOSE)
-        self._statistics.publish_closing()
+        self._statistics.publish_closing(np.arange(len(self.listing)))
         self.flush()
         self._finish_snapshot_loop()
 

@@ -63,12 +63,14 @@ class RunningMarket:
     def _start(self) -> None:
         """Do what the schedule has done by the start: the week's start, and the steps of the day until now."""
         day = s.local_datetime(self.now_ns).date()
-        earlier = [step for step in self.schedule.steps_of(day) if step.ts_ns <= self.now_ns]
+        earlier = [
+            step for step in self.schedule.steps_of(day) if step.ts_ns <= self.now_ns and step.name != s.START_WEEK
+        ]
         self._steps = self.schedule.steps_after(self.now_ns)
         self._next_step = next(self._steps)
         if not self.schedule.is_down(self.now_ns):
             for step in chain([s.Step(self.now_ns, s.START_WEEK)], earlier):
-                if step.name not in (s.STOP_WEEK,):
+                if step.ts_ns == self.now_ns or step.name != s.START_WEEK:
                     self._run_step(step)
         self.flush()
 
@@ -111,6 +113,10 @@ class RunningMarket:
             if market.rows - rows < target:
                 return
             self.flush()
+
+    def start_order_flow(self) -> None:
+        """Let orders arrive from now on: none has been due while nothing traded."""
+        self.market.table[[k.NEXT_ARRIVAL, k.REGIME_END, k.SILENT_UNTIL]] = self.now_ns
 
     def _set_market_time(self) -> None:
         """Let what is not an order of the flow happen now."""

@@ -1,8 +1,8 @@
 """What an exchange is, from `exchange.toml`: instruments, order flow, schedule and channels; checked before it starts.
 
-    [exchange]        instruments, seed, start, messages_per_s …
-    [schedule]        local times of the day's steps; [schedule.equities], [schedule.derivatives]: of the phases
-    [[channel]]       number, protocol, book …, one table for each channel that is published
+[exchange]        instruments, seed, start, messages_per_s …
+[schedule]        local times of the day's steps; [schedule.equities], [schedule.derivatives]: of the phases
+[[channel]]       number, protocol, book …, one table for each channel that is published
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from zoneinfo import ZoneInfo
 
 from umdf.errors import ConfigError, UmdfError, did_you_mean
 from umdf.exchange.live.schedule import DAY_STEPS, DEFAULT_PHASES, MARKETS, Timetable
-from umdf.exchange.publish.channel_settings import FAST, MBO, PRIORITY, SBE, STREAMS, ChannelSettings, Members
+from umdf.exchange.publish.channel_settings import (
+    FAST,
+    INCREMENTAL,
+    MBO,
+    PRIORITY,
+    SBE,
+    STREAMS,
+    ChannelSettings,
+    Members,
+)
 from umdf.market.calendar import ZONE
 from umdf.transport.channels_file import ChannelAddresses, LineAddress
 
@@ -29,7 +38,7 @@ MIN_INSTRUMENTS, MAX_INSTRUMENTS = 10, 60_000
 MAX_RATE = 1_000_000
 DEFAULT_START = datetime(2026, 11, 16, 9, 59, 30)  # a Monday, half a minute before the stocks open
 UNICAST, MULTICAST = "unicast", "multicast"
-STREAM_PORTS = 10  # from one line of a channel to the next
+LINE_PORTS, CHANNEL_PORTS = 10, 20  # from one line of a channel to the next, from one channel to the next
 
 
 @dataclass(frozen=True)
@@ -42,14 +51,15 @@ class Network:
     ttl: int = 0
 
     def addresses_of(self, channel: ChannelSettings, place: int) -> dict[str, tuple[LineAddress, ...]]:
-        """The addresses of each stream of the channel at a place in the file: the looping ones are on every line."""
-        found: dict[str, tuple[LineAddress, ...]] = {}
-        for number, stream in enumerate(STREAMS):
-            found[stream] = tuple(
-                LineAddress(line, self._host(channel, at), self.first_port + place * 40 + at * 10 + number, self.interface)
-                for at, line in enumerate(channel.lines)
+        """The addresses of each stream of the channel at a place in the file: the looping ones are on line A only."""
+        port = self.first_port + place * CHANNEL_PORTS
+        return {
+            stream: tuple(
+                LineAddress(line, self._host(channel, at), port + at * LINE_PORTS + number, self.interface)
+                for at, line in enumerate(channel.lines if stream == INCREMENTAL else channel.lines[:1])
             )
-        return found
+            for number, stream in enumerate(STREAMS)
+        }
 
     def _host(self, channel: ChannelSettings, line: int) -> str:
         if self.mode == UNICAST:

@@ -11,10 +11,11 @@ import numpy as np
 
 from umdf.exchange.bulk.daily_statistics import EXCHANGE_LAST, FINAL
 from umdf.exchange.bulk.settings import SECOND_NS
-from umdf.exchange.instruments.catalogue import OPTION, STOCK
+from umdf.exchange.instruments.catalogue import STOCK
 from umdf.exchange.live import schedule as s
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.session.trading_session import AUCTIONS, SEPARATES
+from umdf.exchange.matching.market import Indices
+from umdf.exchange.session.trading_session import AUCTIONS, PRE_CLOSE, SEPARATES
 
 if TYPE_CHECKING:
     from umdf.exchange.live.running_market import RunningMarket
@@ -115,14 +116,14 @@ class TradingSteps:
 
     def pre_close(self, market: str) -> None:
         """The closing call ends with its trades; no orders from now on (18)."""
-        self._end_auctions(market, k.PRE_CLOSE)
+        self._end_auctions(market, PRE_CLOSE)
 
     def close(self, market: str) -> None:
         for index in [index for index in self._auction_ends if self._listing.group[index] in self._groups[market]]:
             del self._auction_ends[index]
             self._session.rejoin(index)
         self._end_auctions(market, k.CLOSE, may_extend=False)
-        self._running.statistics.publish_closing()
+        self._running.statistics.publish_closing(self._members(market))
         if "after_market_open" not in self._running.settings.timetable.phases.get(market, {}):
             self._expire_orders(market)
 
@@ -136,9 +137,13 @@ class TradingSteps:
         self._session.change_phase(self._groups[market], k.CLOSE)
         self._expire_orders(market)
 
+    def _members(self, market: str) -> Indices:
+        """The listed instruments of a market."""
+        return np.flatnonzero(np.isin(self._listing.group, self._groups[market]) & self._market.is_listed)
+
     def _expire_orders(self, market: str) -> None:
         """The orders of the day leave the books."""
-        for index in np.flatnonzero(np.isin(self._listing.group, self._groups[market])).tolist():
+        for index in self._members(market).tolist():
             for side, column in ((k.BID, k.I_BIDS), (k.ASK, k.I_ASKS)):
                 if self._market.instruments[index, column]:
                     self._market.append(k.DELETE_THRU, index, side=side)
@@ -157,7 +162,7 @@ class TradingSteps:
                     for index in self._session.listed(group).tolist():
                         if not self._session.is_separated(index):
                             self._extend(index)
-                self._market.uncross(group, before, self._running.flush, following_only=True)
+                self._session.end_auctions(group)
             self._session.change_phase([group], phase)
 
     def _extend(self, index: int) -> bool:
@@ -172,7 +177,7 @@ class TradingSteps:
         self._session.change_state(index, int(self._market.instruments[index, k.I_STATE]), SEPARATES, end_ns)
         return True
 
-    def _theoretical_prices(self) -> np.ndarray:
+    def _theoretical_prices(self) -> Indices:
         value = self._market.statistic_values(k.S_THEORETICAL)
         return np.where(value[:, k.V_PRESENT] != 0, value[:, k.V_PRICE], 0)
 

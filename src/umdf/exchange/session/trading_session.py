@@ -14,6 +14,7 @@ from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Indices, Market
 
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
+PRE_CLOSE = FORBIDDEN = 18  # of a group, of an instrument (11.1)
 AUCTIONS = (k.RESERVED, k.FINAL_CLOSING_CALL)
 CLEARED_BY_SESSION_CHANGE = (
     k.S_OPENING,
@@ -86,6 +87,14 @@ class TradingSession:
         for statistic in CLEARED_BY_SESSION_CHANGE:
             self._market.statistic_values(statistic)[members, k.V_PRESENT] = 0
         self._market.clear_session(np.flatnonzero(members))
+
+    def end_auctions(self, group: int) -> None:
+        """Uncross the instruments of a group that follow its phase, which is an auction (11.1)."""
+        table, listed = self._market.instruments, self.listed(group)
+        following = (table[listed, k.I_EVENT] != SEPARATES) & np.isin(table[listed, k.I_STATE], AUCTIONS)
+        has_orders = table[listed, k.I_BIDS] + table[listed, k.I_ASKS] > 0
+        for index in listed[following & has_orders].tolist():
+            self._market.uncross_one(index, self._flush)
 
     # Definitions
 
