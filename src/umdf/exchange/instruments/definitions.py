@@ -45,8 +45,8 @@ NUMBERS: dict[str, NumberOf] = {
     "security_match_type": lambda s: s.match_type,
     "multi_leg_model": lambda s: s.multi_leg_model,
     "multi_leg_price_method": lambda s: s.price_method,
-    "lot_type": lambda s: s.lot_type,
-    "min_lot_size": lambda s: None if s.lot_type is None else s.lot,
+    "lot_type": lambda s: s.lot_type or None,
+    "min_lot_size": lambda s: s.lot if s.lot_type else None,
     "min_trade_vol": lambda s: s.lot,
     "min_order_qty": lambda s: s.lot,
     "max_order_qty": lambda s: s.lot * MAX_LOTS,
@@ -138,7 +138,7 @@ class Definitions:
         legs = [(leg, self._spec_of(leg.symbol)) for spec in specs for leg in spec.legs]
         underlyings = [(item, self._spec_of(item.symbol)) for spec in specs for item in spec.underlyings]
         attributes = [attribute for spec in specs for attribute in spec.attributes]
-        with_lots = [spec for spec in specs if spec.lot_type is not None]
+        with_lots = [spec for spec in specs if spec.lot_type]
         return {
             "legs": _group(
                 "legs",
@@ -170,7 +170,7 @@ class Definitions:
             ),
             "lots": _group(
                 "lots",
-                [int(spec.lot_type is not None) for spec in specs],
+                [int(spec.lot_type > 0) for spec in specs],
                 {
                     "lot_type": [spec.lot_type for spec in with_lots],
                     "min_lot_size": [spec.lot for spec in with_lots],

@@ -112,6 +112,6 @@ def lendings(listed: Sequence[InstrumentSpec]) -> Iterator[InstrumentSpec]:
     for number, spec in enumerate(s for s in listed if s.type in (InstrumentType.STOCK, InstrumentType.ETF)):
         yield InstrumentSpec(
             spec.symbol + "BTB", InstrumentType.LENDING, 0, spec.asset, "", "SECLOAN", 1110, 5, "LSXXXX", CENT,
-            (40 + number * 37 % 400) * CENT, lot=1, lot_type=None, description=f"{spec.symbol} EMPRESTIMO",
+            (40 + number * 37 % 400) * CENT, lot=1, lot_type=0, description=f"{spec.symbol} EMPRESTIMO",
             underlyings=(Underlying(spec.symbol),), interest=900 * spec.interest,
         )  # fmt: skip

@@ -90,7 +90,7 @@ def _decimals(tick: int) -> int:
 def fx_spot() -> Iterator[InstrumentSpec]:
     """USDBRLD2: spot FX, settled in two days, anonymous (Binary and FIX/FAST 288, 289: not sent in FX)."""
     rates = {"USD": 53_500, "EUR": 62_000, "GBP": 71_400, "JPY": 360, "CHF": 66_100, "CAD": 38_900, "AUD": 35_100}
-    pairs = itertools.product((0, 1, 2), rates.items())
+    pairs = itertools.product((2, 1, 0), rates.items())
     for rank, (days, (currency, price)) in enumerate(pairs, 20):
         yield InstrumentSpec(
             f"{currency}BRLD{days}", InstrumentType.FX_SPOT, 0, currency, "", "SPOT", 4, 4, "IFXXXP", 5 * PRICE_UNIT,

@@ -44,7 +44,7 @@ class InstrumentSpec:
     reference_price: int
     decimals: int = 2  # 5151
     lot: int = 100
-    lot_type: int | None = 2  # 1093: 1 odd, 2 round
+    lot_type: int = 2  # 1093: 1 odd, 2 round, 0 none
     isin: str = ""
     description: str = ""
     currency: str = "BRL"

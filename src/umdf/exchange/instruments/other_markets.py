@@ -72,7 +72,7 @@ def indexes(stocks: Sequence[InstrumentSpec]) -> Iterator[InstrumentSpec]:
         yield InstrumentSpec(
             symbol, InstrumentType.INDEX, 0, symbol[:6], "", "INDEX",
             NON_TRADABLE_INDEX if number < len(INDEXES) else NON_TRADABLE_ETF_INDEX, 7, "TIEXXX", POINT_UNIT,
-            points * POINT_UNIT, lot=1, lot_type=None, isin=numbered_isin(symbol, 40_000 + number),
+            points * POINT_UNIT, lot=1, lot_type=0, isin=numbered_isin(symbol, 40_000 + number),
             description=f"{symbol} INDEX", divisor=reducer * UNIT,
             underlyings=tuple(
                 Underlying(stock.symbol, round(100 * UNIT * value / sum(values)), quantity * UNIT)
@@ -86,5 +86,5 @@ def indicators() -> Iterator[InstrumentSpec]:
     for symbol, price in INDICATORS:
         yield InstrumentSpec(
             symbol, InstrumentType.INDICATOR, 0, symbol, "", "SPOT", ECONOMIC_INDICATOR, 15, "TRXXXX", UNIT // 10_000,
-            price * UNIT // 10_000, decimals=4, lot=1, lot_type=None, description=f"{symbol} INDICATOR", segment=8,
+            price * UNIT // 10_000, decimals=4, lot=1, lot_type=0, description=f"{symbol} INDICATOR", segment=8,
         )  # fmt: skip
