@@ -77,7 +77,7 @@ def session(sized: Callable[[int, int], int]) -> Session:
     statistics.report_volume("DOLZ26", "X", 300, 2, 987_654_321)
     statistics.publish_volatility("DOLZ26", 5_400_000_000_000, 5_450_000_000_000, 512_500_000)
     statistics.publish_composite("IBOV")
-    statistics.publish_closing()
+    statistics.publish_closing(np.arange(COUNT))
     statistics.settle(FINAL)
     flush()
     return Session(listing, market, statistics, journal)

@@ -9,11 +9,7 @@ SCHEDULED_EVENTS lists what happens once, and when; the rest is the order flow o
 from __future__ import annotations
 
 from collections.abc import Callable
-<<<<<<< HEAD
 from dataclasses import replace
-from typing import Any
-=======
->>>>>>> main
 
 import numpy as np
 
@@ -25,12 +21,10 @@ from umdf.exchange.matching.market import BATCH_ROWS, Market
 from umdf.exchange.matching.trade_kernel import BUST_REQUESTED
 from umdf.exchange.publish.channel_settings import INCREMENTAL
 from umdf.exchange.publish.publisher import JournalBatch
-<<<<<<< HEAD
-from umdf.exchange.statistics.statistics import FINAL, PREVIEW, Statistics
-=======
+from umdf.exchange.session.intraday_changes import IntradayChanges
 from umdf.exchange.session.resets import reset_book, reset_channel
 from umdf.exchange.session.trading_session import TradingSession
->>>>>>> main
+from umdf.exchange.statistics.statistics import FINAL, PREVIEW, Statistics
 
 SESSION_START_S = 12 * 3600 + 45 * 60  # UTC: 09:45 in São Paulo
 PRE_OPEN, CLOSING_CALL = 0.04, 0.02  # of the messages
@@ -66,12 +60,9 @@ class TradingDay:
         self._loops = LoopingStreams(market, self._session.phases, publish)
         self._snapshot_interval = max(settings.messages // settings.snapshot_loops, 20 * settings.instruments)
         self._next_snapshot_loop = 0
-<<<<<<< HEAD
+        self._changes = IntradayChanges(market, self._session)
         self._statistics = Statistics(market, self.flush)
-=======
-        self._statistics = DailyStatistics(market, self.flush)
         self._all_groups = range(len(self.listing.groups))
->>>>>>> main
 
     def run(self) -> None:
         market, settings = self.market, self.settings
@@ -80,13 +71,8 @@ class TradingDay:
         market.instruments[all_indices, k.I_STATE] = k.CLOSE
         self._resend_definitions(0)
         self._silence(2.5)
-<<<<<<< HEAD
-        self._change_phase(range(len(self._phases)), k.RESERVED)
-        self._statistics.publish_start_of_day(all_indices)
-=======
         self._session.change_phase(self._all_groups, k.RESERVED)
-        self._statistics.publish_limits(all_indices)
->>>>>>> main
+        self._statistics.publish_start_of_day(all_indices)
         self._send_snapshot_loop()  # before the open, with what is known then
         self._trade_share(PRE_OPEN)
         self._send_snapshot_loop()
@@ -185,33 +171,20 @@ class TradingDay:
         if self.market.instruments[index, k.I_BUST_ID] == 0:
             self.market.instruments[index, k.I_BUST_ID] = BUST_REQUESTED
 
-<<<<<<< HEAD
-    def _send_definition(self, index: int, action: str) -> None:
-        total, number = int(self.market.is_listed.sum()), int(self.listing.definition_number[index])
-        self.market.append(k.DEFINITION, index, id=index, code=ord(action), size=total, position=0, other=number)
-
-=======
->>>>>>> main
     def _add(self, _: int) -> None:
         for index in range(self.settings.instruments, len(self.listing)):
-            self._session.add_instrument(index)
+            self._changes.announce(index)
 
     def _modify(self, index: int) -> None:
-<<<<<<< HEAD
         spec = self.listing.instruments[index]
-        self.listing.modify(spec.symbol, replace(spec, min_cross_qty=10 * spec.lot))
-        self._send_definition(index, "M")
-=======
-        self.listing.lot[index] *= 2
-        self._session.send_definition(index, "M")
->>>>>>> main
+        self._changes.modify(spec.symbol, replace(spec, min_cross_qty=10 * spec.lot))
 
     def _delete(self, _: int) -> None:
         """Delete an instrument: no leg or underlying of another one."""
         listing = self.listing
         related = {*listing.legs.flatten().tolist(), *listing.underlying.tolist()}
         index = next(index for index in listing.by_activity()[DELETED_RANK:] if index not in related)
-        self._session.delete_instrument(index)
+        self._changes.delete(listing.instruments[index].symbol)
 
     def _delete_side(self, index: int) -> None:
         """Delete all bids of an instrument at once (Delete Thru, 9.2)."""
@@ -230,13 +203,8 @@ class TradingDay:
 
     def _close(self) -> None:
         """Final closing call of the stocks, close of all, closing prices."""
-<<<<<<< HEAD
-        market, stocks = self.market, self._groups_of(*types_where("is_equity"))
-        others = [group for group in range(len(self._phases)) if group not in stocks]
-=======
-        market, stocks = self.market, self._session.groups_of(STOCK)
+        market, stocks = self.market, self._session.groups_of(*types_where("is_equity"))
         others = [group for group in self._all_groups if group not in stocks]
->>>>>>> main
         self.flush()
         market.append(k.NEWS, None, id=1)
         self._session.change_phase(stocks, k.FINAL_CLOSING_CALL)

@@ -27,9 +27,10 @@ from umdf.exchange.instruments.isin import DIGITS, check_digit
 __all__ = ["generate_catalogue", "load_catalogue", "save_catalogue"]
 SIDES = {"buy": BUY, "sell": SELL}
 MAX_VALUE = 1 << 63
-SECURITY_TYPES = (
-    "CASH CORP CS DTERM ETF FOPT FORWARD FUT INDEX INDEXOPT MLEG OPT OPTEXER PS SECLOAN SOPT SPOT".split()
-)  # 167
+SECURITY_TYPES: tuple[str, ...] = (
+    "CASH", "CORP", "CS", "DTERM", "ETF", "FOPT", "FORWARD", "FUT", "INDEX", "INDEXOPT", "MLEG", "OPT", "OPTEXER", "PS",
+    "SECLOAN", "SOPT", "SPOT",
+)  # fmt: skip
 PRODUCTS = (2, 3, 4, 5, 6, 7, 15, 16)  # 460
 
 
@@ -83,7 +84,7 @@ def _date(text: str) -> date:
         raise _CellError("is not a date", "use YYYY-MM-DD") from None
 
 
-def _text(longest: int, choices: tuple[str, ...] | list[str] = ()) -> _Format:
+def _text(longest: int, choices: tuple[str, ...] = ()) -> _Format:
     def parse(text: str) -> str:
         if choices and text not in choices:
             raise _CellError("is unknown", f"use {one_of(choices)}")

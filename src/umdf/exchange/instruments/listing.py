@@ -29,7 +29,8 @@ INTEREST_NOISE = 0.4  # standard deviation of its logarithm: no two days are ali
 
 
 class Listing:
-    """Columns of the rows in use. Those from `initial_count` on are listed later in a bulk day."""
+    """The columns have `capacity` rows, of which the first `len` are in use: the others have no type and no group.
+    Those from `initial_count` on are listed later in a bulk day."""
 
     security_id: Columns
     type: Columns
@@ -64,9 +65,8 @@ class Listing:
         self.definitions = Definitions(trading_date, lambda symbol: self.instruments[self.index_of(symbol)])
         self._index_of: dict[str, int] = {}
         self._deleted: set[int] = set()
-        names = [name for name in Listing.__annotations__ if name != "legs"]
-        self._storage: dict[str, Columns] = {name: np.zeros(self.capacity, np.int64) for name in names}
-        self._storage["legs"] = np.full((self.capacity, 2), -1, np.int64)
+        for name in Listing.__annotations__:
+            setattr(self, name, np.full((self.capacity, 2) if name == "legs" else self.capacity, -1, np.int64))
         # Of every row, and NULL at the end: what concerns no instrument has index -1.
         self.instrument_ids = np.full(self.capacity + 1, NULL, np.int64)
         for spec in specs:
@@ -169,8 +169,6 @@ class Listing:
         index = len(self.instruments)
         self.instruments.append(spec)
         self._index_of[spec.symbol] = index
-        for name, column in self._storage.items():
-            setattr(self, name, column[: index + 1])
         self.definition_number[index] = self.definitions.add(spec)
         return index
 
@@ -195,7 +193,7 @@ class Listing:
             "is_anonymous": int(spec.is_anonymous),
         }
         for name, value in values.items():
-            self._storage[name][index] = value
+            getattr(self, name)[index] = value
         self.instrument_ids[index] = spec.security_id
         if len(spec.legs) == 2 and all(leg.ratio == UNIT for leg in spec.legs):
             sold, bought = sorted(spec.legs, key=lambda leg: leg.side == BUY)

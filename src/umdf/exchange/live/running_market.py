@@ -13,7 +13,6 @@ from itertools import chain
 
 import numpy as np
 
-from umdf.exchange.bulk.daily_statistics import DailyStatistics
 from umdf.exchange.bulk.looping_streams import LoopingStreams
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.listing import Listing, generate_listing
@@ -29,6 +28,7 @@ from umdf.exchange.publish.publisher import JournalBatch, Publisher
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 from umdf.exchange.publish.sinks import Sink
 from umdf.exchange.session.trading_session import TradingSession
+from umdf.exchange.statistics.statistics import Statistics
 from umdf.exchange.truth.book_history import BookHistory
 
 PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
@@ -47,7 +47,7 @@ class RunningMarket:
         self.market.table[k.HEARTBEAT_NS] = NEVER  # each channel has heartbeats of its own
         self.market.instruments[self.listing.initial_count :, k.I_STATE] = k.UNKNOWN
         self.session = TradingSession(self.market, self.flush)
-        self.statistics = DailyStatistics(self.market, self.flush)
+        self.statistics = Statistics(self.market, self.flush)
         self.publishers = [
             PUBLISHERS[channel.protocol](channel, self.listing, open_sinks(channel), history)
             for channel in settings.channels
@@ -131,6 +131,7 @@ class RunningMarket:
         if len(records):
             self.messages += len(records)
             self._publish(JournalBatch(INCREMENTAL, records, self.market.now))
+            self.statistics.on_trades(records)
 
     def _publish(self, batch: JournalBatch) -> None:
         for publisher in self.publishers:

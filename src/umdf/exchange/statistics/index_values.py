@@ -48,8 +48,7 @@ class IndexValues:
     def __post_init__(self) -> None:
         """Values at the reference prices."""
         listing = self.listing
-        self.last = np.zeros(listing.capacity, np.int64)
-        self.last[: len(listing)] = listing.reference_ticks * listing.tick // PRICE_UNIT
+        self.last = listing.reference_ticks * listing.tick // PRICE_UNIT
         for row, spec in enumerate(listing.instruments):
             if spec.type == InstrumentType.INDEX and spec.underlyings:
                 members = np.array([listing.index_of(underlying.symbol) for underlying in spec.underlyings], np.int64)

@@ -4,7 +4,7 @@
     statistics.publish_start_of_day(indices)      limits, and what the previous day left
     statistics.on_trades(records)                 index values; `records` is what `take_records` gave
     statistics.advance(now_ns)                    volumes every 30 s, open interest every minute, indexes every 30 s
-    statistics.publish_closing()
+    statistics.publish_closing(indices)
     statistics.settle(PREVIEW), statistics.settle(FINAL)
     statistics.publish_again(indices)             after a channel reset
 
@@ -36,7 +36,7 @@ from umdf.exchange.statistics.settlement import (
     settlement_prices,
 )
 
-__all__ = ["FINAL", "PREVIEW", "UPDATED", "Statistics"]
+__all__ = ["EXCHANGE_LAST", "FINAL", "PREVIEW", "UPDATED", "Statistics"]
 EXCHANGE_LAST = 1 << 16  # 277=U
 CLOSING, PRELIMINARY_CLOSING = 0, 3  # 286; the last is of indexes only
 VOLUME_EVERY_NS, INTEREST_EVERY_NS, INDEX_EVERY_NS = 30 * SECOND_NS, 60 * SECOND_NS, 30 * SECOND_NS  # 12.1, 12.2, B7.3
@@ -185,11 +185,12 @@ class Statistics:
 
     # End of the day
 
-    def publish_closing(self) -> None:
-        """Publish closing prices and the last trade volumes; of indexes the preliminary close first (10.5)."""
+    def publish_closing(self, among: Indices) -> None:
+        """Publish closing prices of those that have traded, and the last trade volumes; of indexes the preliminary
+        close first (10.5)."""
         table = self._market.instruments
-        indices = np.flatnonzero((table[:, k.I_LAST] != k.NULL) & self._market.is_listed)
-        indexes = indices[self._market.listing.type[indices] == InstrumentType.INDEX]
+        indices = among[(table[among, k.I_LAST] != k.NULL) & self._market.is_listed[among]]
+        indexes = indices[self._listing.type[indices] == InstrumentType.INDEX]
         for at, code in ((indexes, PRELIMINARY_CLOSING), (indices, CLOSING)):
             columns = {"price": table[at, k.I_LAST], "code": code}
             self._publish(PublishedStatistic(k.S_CLOSING, k.CLOSING, at, columns))
@@ -198,7 +199,7 @@ class Statistics:
     def settle(self, price_type: int) -> None:
         """Publish settlement prices: PREVIEW, FINAL, or UPDATED ones of the previous day (10.6)."""
         market = self._market
-        indices = np.flatnonzero(is_settled(self._listing) & market.is_listed[: len(self._listing)])
+        indices = np.flatnonzero(is_settled(self._listing) & market.is_listed)
         if price_type == UPDATED:
             statistic, price = k.S_PREVIOUS_SETTLEMENT, market.instruments[indices, k.I_PREVIOUS_CLOSE]
         else:

@@ -145,8 +145,7 @@ class Truth:
         statistics, bands = final_statistics(market)
         self.write("statistics", statistics)
         self.write("price_bands", bands)
-        table, listing = market.instruments, market.listing
-        table = table[: len(listing)]
+        table, listing, count = market.instruments, market.listing, len(market.listing)
         is_listed = table[:, k.I_STATE] != k.UNKNOWN
         states = table[is_listed]
         event = states[:, k.I_EVENT]
@@ -166,13 +165,13 @@ class Truth:
         self.write(
             "instruments",
             {
-                "instrument_id": listing.security_id,
+                "instrument_id": listing.security_id[:count],
                 "symbol": listing.symbols,
-                "security_group": [listing.groups[g] for g in listing.group.tolist()],
+                "security_group": [listing.groups[g] for g in listing.group[:count].tolist()],
                 "security_type": listing.security_types,
-                "tick": listing.tick,
-                "lot": listing.lot,
-                "is_listed": is_listed,
+                "tick": listing.tick[:count],
+                "lot": listing.lot[:count],
+                "is_listed": is_listed[:count],
             },
         )
 

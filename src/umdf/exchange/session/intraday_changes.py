@@ -10,31 +10,30 @@ import numpy as np
 from umdf.exchange.instruments.instrument_spec import FORBIDDEN, InstrumentSpec
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Market
-
-SEPARATES, REJOINS = 101, 102  # 1174
+from umdf.exchange.session.trading_session import REJOINS, SEPARATES, TradingSession
 
 
 class IntradayChanges:
-    def __init__(self, market: Market) -> None:
-        self._market, self._listing = market, market.listing
+    def __init__(self, market: Market, session: TradingSession) -> None:
+        self._market, self._session, self._listing = market, session, market.listing
 
-    def add(self, spec: InstrumentSpec, phase: int) -> int:
-        """Add an instrument to a group that is in a phase: its row."""
+    def add(self, spec: InstrumentSpec) -> int:
+        """Add an instrument: its row."""
         index = self._listing.add(spec)
         self._market.load_instruments(np.array([index]))
-        self.announce(index, phase)
+        self.announce(index)
         return index
 
-    def announce(self, index: int, phase: int) -> None:
+    def announce(self, index: int) -> None:
         """Publish a row of the listing that nobody knows yet: its definition, then its first status, before which its
         state is unknown (7.1). A user-defined strategy starts Forbidden (certification E4.1)."""
-        row = self._market.instruments[index]
-        forbidden = self._listing.instruments[index].is_user_defined
-        state, event = (FORBIDDEN, SEPARATES) if forbidden else (phase, REJOINS)
-        row[k.I_PHASE], row[k.I_STATE], row[k.I_EVENT] = phase, state, event
+        phase = self._session.phase_of(index)
+        self._market.instruments[index, k.I_PHASE] = phase
         self._publish(index, "A")
-        self._market.append(k.STATE, index, aux=state, code=event)
-        row[k.I_STATE_TS] = self._market.now
+        if self._listing.instruments[index].is_user_defined:
+            self._session.change_state(index, FORBIDDEN, SEPARATES)
+        else:
+            self._session.change_state(index, phase, REJOINS)
 
     def modify(self, symbol: str, spec: InstrumentSpec) -> None:
         index = self._listing.modify(symbol, spec)
