@@ -111,6 +111,10 @@ class Publisher(ABC):
         """Which instruments of the listing the channel carries."""
         return self._members.is_member
 
+    def member_phases(self, phases: Records) -> Records:
+        """The phases of the groups that have members."""
+        return self._members.of(phases).records
+
     def set_trading_date(self, trading_date: int) -> None:
         """Set the date of what is published from now on: days since 1970."""
         self._event_builder.trading_date = trading_date
