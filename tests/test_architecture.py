@@ -49,7 +49,7 @@ LONG_FILES: dict[str, str] = {  # path: why it is one file
     "src/umdf/market/families.py": "one table: every family and column",
 }
 
-SKIPPED = set(".git .venv .numba .ruff_cache .pytest_cache .hypothesis __pycache__ build dist demo-out".split())
+SKIPPED = {
     ".git",
     ".venv",
     ".numba",
