@@ -49,7 +49,7 @@ ENTRY_TYPES = _table_by_kind(
     {
         k.EMPTY_BOOK: "J", k.CHANNEL_RESET: "J", k.OPENING: "4", k.THEORETICAL: "4", k.CLOSING: "5", k.SETTLEMENT: "6",
         k.HIGH: "7", k.LOW: "8", k.EXECUTION: "9", k.VOLUME: "B", k.OPEN_INTEREST: "C", k.LAST_PRICE: "2",
-        k.PRICE_BAND: "g", k.QUANTITY_BAND: "h",
+        k.PRICE_BAND: "g", k.QUANTITY_BAND: "h", k.INDEX_VALUE: "3", k.VOLATILITY: "v", k.COMPOSITE: "D",
     },
 )  # fmt: skip
 STAT_TYPES = _table_by_kind(
@@ -59,6 +59,7 @@ STAT_TYPES = _table_by_kind(
         k.OPENING: e.OPENING_PRICE, k.THEORETICAL: e.THEORETICAL_OPENING, k.CLOSING: e.CLOSING_PRICE,
         k.SETTLEMENT: e.SETTLEMENT_PRICE, k.HIGH: e.SESSION_HIGH, k.LOW: e.SESSION_LOW, k.EXECUTION: e.VWAP,
         k.VOLUME: e.TRADE_VOLUME, k.OPEN_INTEREST: e.OPEN_INTEREST, k.LAST_PRICE: e.LAST_PRICE,
+        k.INDEX_VALUE: e.INDEX_VALUE, k.VOLATILITY: e.VOLATILITY, k.COMPOSITE: e.COMPOSITE_UNDERLYING,
     },
 )  # fmt: skip
 NEWS = (
