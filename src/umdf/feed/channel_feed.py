@@ -10,7 +10,7 @@ Invariant: nothing here decides what is right. Trust is that of `sync`; the stat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ from umdf.feed.feed_lines import PROTOCOLS, FeedLine, channel_key, feed_lines, s
 from umdf.market.families import NULL
 from umdf.market.rows import Events
 from umdf.sync import session as sessions
-from umdf.sync.arbitration import ArbitrationResult
+from umdf.sync.arbitration import ArbitrationResult, StepKind
 from umdf.sync.channel import Channel
 from umdf.sync.stream_detection import CapturedPackets
 from umdf.sync.trust import HEALTHY, Trust, TrustLevel
@@ -103,9 +103,10 @@ class ChannelFeed:
         self._events: list[FeedEvent] = []
         self._batches: list[Events] = []
         self._doubts: dict[int, Trust] = {}  # instruments that are not healthy
-        self._epoch: int | None = None
+        self._is_new_epoch = False
         self._has_news = False  # something that may change trust has happened since the last check
         self._next_check_ns = 0
+        self.latency_ns: int | None = None  # of the last unit, from sending to receiving
 
     @property
     def channel(self) -> Channel:
@@ -122,7 +123,7 @@ class ChannelFeed:
 
     # Input.
 
-    def receive(self, packets: CapturedPackets, names: list[FeedLine], rows: NDArray[np.int64]) -> None:
+    def receive(self, packets: CapturedPackets, names: Sequence[Hashable], rows: NDArray[np.int64]) -> None:
         """Rows of received packets, which are named by their lines. Nothing is applied until `advance`."""
         self.session.add(packets, list(names), rows)
 
@@ -130,7 +131,9 @@ class ChannelFeed:
         """Apply everything that is in order, and do what is due by now."""
         self.session.advance(now_ns)
         channel = self.channel
-        self._report_epoch(channel, now_ns)
+        if self._is_new_epoch:
+            self._is_new_epoch, self._has_news = False, True
+            self._signal(Signal.EPOCH_STARTED, now_ns)
         self._report_gaps(channel)
         last_seen = self.last_seen_ns
         if last_seen:
@@ -173,14 +176,6 @@ class ChannelFeed:
             self.state = after
             self._next_check_ns = now_ns
 
-    def _report_epoch(self, channel: Channel, now_ns: int) -> None:
-        if channel.epoch is not None and channel.epoch != self._epoch:
-            self._epoch = channel.epoch
-            self.totals.epochs += 1
-            self._events.append(EpochStarted(self.key, channel.epoch, channel.sequence + 1))
-            self._signal(Signal.EPOCH_STARTED, now_ns)
-            self._has_news = True
-
     def _report_gaps(self, channel: Channel) -> None:
         opened, totals = channel.gaps.opened, self.totals
         for gap in opened[totals.gaps :]:
@@ -210,6 +205,11 @@ class ChannelFeed:
 
     def _count(self, _: sessions.ChannelKey, result: ArbitrationResult) -> None:
         self.totals.units += len(result.units)
+        for step in result.steps:
+            if step.kind == StepKind.EPOCH:
+                self.totals.epochs += 1
+                self._events.append(EpochStarted(self.key, step.epoch, step.first))
+                self._is_new_epoch = True
         for number, delivered in enumerate(np.bincount(result.units.line).tolist()):
             if delivered:
                 self._quality(number).delivered += delivered
@@ -225,6 +225,9 @@ class ChannelFeed:
 
     def _observe(self, _: sessions.ChannelKey, events: Events) -> None:
         self._batches.append(events)
+        units = events.units
+        if len(units) and units.ts_send[-1] != NULL:
+            self.latency_ns = int(units.ts_recv[-1] - units.ts_send[-1])
         if self._tap is not None:
             self._tap(TapRecord(self, events, self._books_before, self._books_of(events)))
 

@@ -72,7 +72,7 @@ def replayed_packets(
     for window, _ in merged_windows(paths, warnings):
         packets = _merged(window, numbers, names)
         for first in range(0, len(packets), max_rows):
-            yield _rows_of(packets, slice(first, first + max_rows))
+            yield packets.take(slice(first, first + max_rows))
 
 
 def _merged(window: Window, numbers: Mapping[Group, int], names: list[Hashable]) -> ReceivedPackets:
@@ -87,11 +87,6 @@ def _merged(window: Window, numbers: Mapping[Group, int], names: list[Hashable])
     order = np.argsort(ts_ns, kind="stable")
     buffer = np.concatenate(buffers) if len(buffers) > 1 else buffers[0]
     return ReceivedPackets(buffer, start[order], end[order], ts_ns[order], flow[order].astype(np.uint16), names)
-
-
-def _rows_of(packets: ReceivedPackets, rows: slice) -> ReceivedPackets:
-    columns = (packets.start, packets.end, packets.ts_ns, packets.flow)
-    return ReceivedPackets(packets.buffer, *(column[rows] for column in columns), packets.names)
 
 
 def _groups(batch: PacketBatch) -> list[Hashable]:
@@ -127,4 +122,4 @@ class Pacer:
 def paced_packets(packets: Iterator[ReceivedPackets], pacer: Pacer) -> Iterator[ReceivedPackets]:
     for batch in packets:
         for rows in pacer.due_rows(batch):
-            yield _rows_of(batch, rows)
+            yield batch.take(rows)
