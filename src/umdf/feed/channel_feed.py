@@ -99,7 +99,7 @@ class ChannelFeed:
             silence_s=SILENT_HEARTBEATS * addresses.heartbeat_s,
         )
         self._session_key = PROTOCOLS[self.key.protocol], self.key.number
-        self._has_instruments = "instruments" in addresses.streams
+        self._is_list_complete = "instruments" not in addresses.streams
         self._events: list[FeedEvent] = []
         self._batches: list[Events] = []
         self._doubts: dict[int, Trust] = {}  # instruments that are not healthy
@@ -197,10 +197,11 @@ class ChannelFeed:
                 if before.level != after.level:
                     self._events.append(TrustChanged(self.key, number, self.symbol_of(number), before, after))
         self._doubts, self._has_news = found, False
-        is_known = channel.state.instruments.is_complete or not self._has_instruments
+        # Once it was complete: instruments that are deleted later leave fewer than the list had.
+        self._is_list_complete |= channel.state.instruments.is_complete
         if found:
             self._signal(Signal.DOUBTED, now_ns)
-        elif is_known and channel.silent_s is None and channel.epoch is not None:
+        elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)
 
     def _count(self, _: sessions.ChannelKey, result: ArbitrationResult) -> None:
@@ -235,7 +236,10 @@ class ChannelFeed:
         self._books_before = self._books_of(events)
 
     def _books_of(self, events: Events) -> dict[int, NDArray[np.void]]:
-        books = {int(number): self.channel.book(int(number)) for number in np.unique(_book_ids(events))}
+        numbers = set(_book_ids(events).tolist())
+        if NULL in numbers:  # a channel reset empties all books
+            numbers = numbers - {NULL} | self.channel.instrument_ids()
+        books = {number: self.channel.book(number) for number in numbers}
         return {number: book.entries.copy() for number, book in books.items() if book is not None}
 
     def book_changes(self, events: Events) -> list[BookChanged]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "umdf feed --channels channels.toml                     the state of every channel",
     "umdf feed --channels channels.toml --record recording  also record, for umdf stream and umdf ingest",
-    "umdf feed --channels channels.toml --metrics-port 9100 with /metrics and /health on 127.0.0.1:9100",
+    "umdf feed --channels channels.toml --metrics-port 9100  with /metrics and /health on 127.0.0.1",
     "umdf feed --channels channels.toml --json              events and status as JSON lines",
 )
 VIEW_INTERVAL_S = 0.5
