@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from umdf.transport.capture import PacketBatch, open_capture
 from umdf.transport.capture_merge import Window, merged_windows
 from umdf.transport.channels_file import LINES, LOOPBACK, ChannelAddresses, LineAddress
 from umdf.transport.udp_receiver import ReceivedPackets
+from umdf.transport.udp_sender import UdpDestination, UdpSender
 from umdf.wire.fast.templates import TemplateSet
 
 Group = tuple[str, int]  # address and port
@@ -123,3 +125,31 @@ def paced_packets(packets: Iterator[ReceivedPackets], pacer: Pacer) -> Iterator[
     for batch in packets:
         for rows in pacer.due_rows(batch):
             yield batch.take(rows)
+
+
+class UdpReplay:
+    """Sends packets to the addresses of their lines: unicast, or multicast that does not leave this machine."""
+
+    def __init__(self, lines: Mapping[FeedLine, LineAddress]) -> None:
+        self._senders: dict[Hashable, UdpSender] = {
+            line: UdpSender(UdpDestination(where.address, where.port, where.interface)) for line, where in lines.items()
+        }
+
+    def __enter__(self) -> UdpReplay:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for sender in self._senders.values():
+            sender.close()
+
+    @property
+    def packets(self) -> int:
+        return sum(sender.sent + sender.dropped for sender in self._senders.values())
+
+    def send(self, packets: ReceivedPackets) -> None:
+        """Each line in its order; those without an address are left out. Where nobody listens, packets are lost."""
+        for number in np.unique(packets.flow).tolist():
+            sender = self._senders.get(packets.names[number])
+            if sender is not None:
+                rows = packets.flow == number
+                sender.send(packets.buffer, packets.start[rows], packets.end[rows])

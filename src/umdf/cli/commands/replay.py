@@ -46,10 +46,9 @@ def replay(
     """
     from umdf.cli.replay import expand_captures
     from umdf.feed.feed_lines import feed_lines
-    from umdf.feed.replay import Pacer, captured_lines, loopback_channels, paced_packets, replayed_packets
+    from umdf.feed.replay import Pacer, UdpReplay, captured_lines, loopback_channels, paced_packets, replayed_packets
     from umdf.transport.channels_file import format_channels, read_channels
     from umdf.transport.input_file import need_file
-    from umdf.transport.udp_replay import ReplaySender
     from umdf.wire.fast.loader import load as load_templates
 
     printer, paths = printer_of(ctx), expand_captures(captures)
@@ -69,13 +68,13 @@ def replay(
         printer.warn(f"{line} is not in {channels}: not sent")
     warnings: list[str] = []
     started_s = time.monotonic()
-    with ReplaySender(listed) as sender:
+    with UdpReplay(listed) as target:
         for packets in paced_packets(replayed_packets(paths, lines, warnings), Pacer(speed, time.time_ns, time.sleep)):
-            sender.send(packets)
+            target.send(packets)
     seconds = time.monotonic() - started_s
     for warning in warnings:
         printer.warn(warning)
     if as_json:
-        print_json({"packets": sender.packets, "lines": len(lines) - len(missing), "seconds": round(seconds, 3)})
+        print_json({"packets": target.packets, "lines": len(lines) - len(missing), "seconds": round(seconds, 3)})
     else:
-        print(f"{counted(sender.packets, 'packet')} sent in {seconds:.1f} s")
+        print(f"{counted(target.packets, 'packet')} sent in {seconds:.1f} s")
