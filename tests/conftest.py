@@ -22,7 +22,7 @@ TESTS = Path(__file__).parent
 # Examples stay random, so that every run looks somewhere else; a failure prints the line that repeats it. The first
 # call of a kernel may compile it, so no example has a deadline.
 settings.register_profile(
-    "quick", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "quick", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("soak", settings.get_profile("quick"), max_examples=1_000)
 
@@ -65,6 +65,10 @@ def sized(soak: bool) -> Callable[[Size, Size], Size]:
     return choose
 
 
+# The groups that take longest, longest first: what is begun last must be short, else one process waits for the other.
+LONGEST = ("spark", "lake-follow", "cluster", "generated", "lake-damage", "lake-upgrade", "lake-repeated", "books-task")
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`@pytest.mark.full_size`: `make test` has six minutes, and another case of the same test in them. Tests share a
@@ -76,6 +80,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.get_closest_marker("xdist_group"):
             own_fixtures = item.path.parent != TESTS and (item.path.parent / "conftest.py").exists()
             item.add_marker(pytest.mark.xdist_group(str(item.path.parent if own_fixtures else item.path)))
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("xdist_group")
+    name = marker.args[0] if marker and marker.args else ""
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from exchange.reference_client import Client, Op, messages_of, ops_of_fast, ops_of_sbe, snapshots_of, truth_of
 
-from umdf.cli.decoding.messages import DecodedMessage
 from umdf.errors import ConfigError
 from umdf.exchange.bulk.capture import PUBLISHERS, Clock, Summary, write_capture
 from umdf.exchange.bulk.settings import BulkSettings
@@ -32,15 +31,15 @@ class Day:
     settings: BulkSettings
     summary: Summary
     protocol: str
-    _messages: dict[tuple[str, str], list[DecodedMessage]] = field(default_factory=dict)
-    _decoded: dict[str, list[tuple[DecodedMessage, list[Op]]]] = field(default_factory=dict)
+    _messages: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
+    _decoded: dict[str, list[tuple[Any, list[Op]]]] = field(default_factory=dict)
 
-    def messages(self, line: str = "A", stream: str = "incremental") -> list[DecodedMessage]:
+    def messages(self, line: str = "A", stream: str = "incremental") -> list[Any]:
         if (stream, line) not in self._messages:
             self._messages[stream, line] = list(messages_of(self.directory, self.protocol, stream, line))
         return self._messages[stream, line]
 
-    def decoded(self, stream: str = "incremental") -> list[tuple[DecodedMessage, list[Op]]]:
+    def decoded(self, stream: str = "incremental") -> list[tuple[Any, list[Op]]]:
         """Each message of line A, and what it does."""
         if stream not in self._decoded:
             ops_of = {"sbe": ops_of_sbe, "fast": ops_of_fast}[self.protocol]
