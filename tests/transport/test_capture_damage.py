@@ -79,7 +79,9 @@ def boundaries(sample: bytes) -> list[int]:
     return found
 
 
-def test_a_cut_at_any_byte_yields_the_records_before_it_and_one_warning(sample: bytes, place: Path, sized: Sized) -> None:
+def test_a_cut_at_any_byte_yields_the_records_before_it_and_one_warning(
+    sample: bytes, place: Path, sized: Sized
+) -> None:
     whole, _ = read_bytes(place, sample)
     whole_at = boundaries(sample)
     for cut in range(random.randrange(1, 4), len(sample), sized(3, 1)):
