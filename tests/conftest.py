@@ -66,7 +66,16 @@ def sized(soak: bool) -> Callable[[Size, Size], Size]:
 
 
 # The groups that take longest, longest first: what is begun last must be short, else one process waits for the other.
-LONGEST = ("spark", "lake-follow", "cluster", "generated", "lake-damage", "lake-upgrade", "lake-repeated", "books-task")
+LONGEST = (
+    "spark",
+    "lake-follow",
+    "test_upgrade.py",
+    "cluster",
+    "generated",
+    "lake-repeated",
+    "lake-damage",
+    "test_truth.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
@@ -86,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _rank(item: pytest.Item) -> int:
     marker = item.get_closest_marker("xdist_group")
     name = marker.args[0] if marker and marker.args else ""
-    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+    return next((rank for rank, longest in enumerate(LONGEST) if name.endswith(longest)), len(LONGEST))
 
 
 @pytest.fixture(scope="session")

@@ -6,58 +6,22 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from exchange.reference_client import Client, Op, messages_of, ops_of_fast, ops_of_sbe, snapshots_of, truth_of
+from exchange.decoded_day import Day, write
+from exchange.reference_client import Client, snapshots_of, truth_of
 
 from umdf.errors import ConfigError
-from umdf.exchange.bulk.capture import PUBLISHERS, Clock, Summary, write_capture
+from umdf.exchange.bulk.capture import PUBLISHERS, Clock, write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 
 KINDS = [(protocol, generation) for protocol in ("sbe", "fast") for generation in ("priority", "position")]
 STATISTICS = {1: "4", 2: "TOP", 3: "6", 4: "8", 5: "7", 6: "B", 9: "C", 11: "5", 13: "9", 100: "last"}
-
-
-@dataclass
-class Day:
-    """A capture, decoded once for all tests that look at it."""
-
-    directory: Path
-    settings: BulkSettings
-    summary: Summary
-    protocol: str
-    _messages: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
-    _decoded: dict[str, list[tuple[Any, list[Op]]]] = field(default_factory=dict)
-
-    def messages(self, line: str = "A", stream: str = "incremental") -> list[Any]:
-        if (stream, line) not in self._messages:
-            self._messages[stream, line] = list(messages_of(self.directory, self.protocol, stream, line))
-        return self._messages[stream, line]
-
-    def decoded(self, stream: str = "incremental") -> list[tuple[Any, list[Op]]]:
-        """Each message of line A, and what it does."""
-        if stream not in self._decoded:
-            ops_of = {"sbe": ops_of_sbe, "fast": ops_of_fast}[self.protocol]
-            self._decoded[stream] = [(message, list(ops_of(message))) for message in self.messages(stream=stream)]
-        return self._decoded[stream]
-
-    def client(self) -> Client:
-        client = Client(self.settings.generation == "position")
-        for _, ops in self.decoded("instruments"):
-            for op in ops:
-                client.take(op, self.protocol)
-        return client
-
-
-def write(directory: Path, protocol: str, generation: str, **more: Any) -> Day:
-    options: dict[str, Any] = {"messages": 8_000, "instruments": 24, "rate": 1_000, **more}
-    settings = BulkSettings(protocol=protocol, generation=generation, **options)
-    return Day(directory, settings, write_capture(settings, directory), protocol)
 
 
 @pytest.fixture(scope="module", params=KINDS, ids="-".join)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from exchange.auction_reference import auction
+from exchange.decoded_day import Day, write
 from exchange.reference_client import Client, Op, nanos, snapshots_of
-from exchange.test_bulk_capture import Day, write
 
 SECOND = 1_000_000_000
 REGULAR, CROSSED, OPENING = 1 << 13, 2, 1

@@ -27,7 +27,6 @@ from umdf.lake.schemas import REPLACE, table
 from umdf.lake.tasks import books_task
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, SNAPSHOT
 
-pytestmark = pytest.mark.xdist_group("books-task")
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
 NAMES = [f"{protocol}-{generation}" for protocol, generation in KINDS]
 MESSAGES, INSTRUMENTS = 5_000, 16

@@ -39,7 +39,6 @@ from umdf.lake.query.lake import Lake
 from umdf.lake.runtime.local_runner import LocalRunner
 from umdf.lake.schemas import table, tables
 
-pytestmark = pytest.mark.xdist_group("lake-upgrade")
 ARCHIVE = Path(__file__).parent / "layouts" / "layout-1.tar.gz"
 # Not taken from the source: this is what layout 1 had.
 NEW_NAMES: dict[str, dict[str, str]] = {
