@@ -114,6 +114,24 @@ def test_tasks_may_divide_a_stream_anywhere() -> None:
         assert join_loops(Loop.from_json(loop.to_json()) for loop in parts) == whole
 
 
+def test_an_end_that_is_no_unit_may_be_the_first_that_a_task_reads() -> None:
+    numbers, ends = [1, 2, 3, 1, 2, 3, 2, 3, 1], {3, 6, 8}
+    for cut in range(len(numbers) + 1):
+        parts: list[Loop] = []
+        for some in (range(cut), range(cut, len(numbers))):
+            tracker = LoopTracker(has_send_times=False)
+            for at in some:
+                if at in ends:
+                    tracker.end_loop(at * 10**6 - 1)
+                row = np.array([at], np.int64)
+                tracker.add(row * 0, row * 0 + numbers[at], row * 10**6, row, np.zeros(1, np.bool_))
+            parts += tracker.loops()
+        found = join_loops(Loop.from_json(loop.to_json()) for loop in parts)
+        assert [(loop.first, loop.last, loop.has_end) for loop in found] == [
+            (1, 3, True), (1, 3, True), (2, 3, True), (1, 1, False),
+        ], cut  # fmt: skip
+
+
 # Lakes
 
 

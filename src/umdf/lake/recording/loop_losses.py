@@ -31,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop, or the part of it that was recorded, on one line."""
+    """A loop, or the part of it that was recorded, on one line. Without numbers (`last` is 0): only its end."""
 
     epoch: int
     first: int
@@ -107,9 +107,11 @@ class LoopTracker:
         for low, high in pairwise(edges):
             self._add_run(int(epoch[low]), number[low:high], ts[low:high], bool(is_end[high - 1]))
 
-    def end_loop(self) -> None:
-        """The loop has ended, with a message that is no unit."""
+    def end_loop(self, ts: int) -> None:
+        """The loop has ended, with a message that is no unit. It may be the first that this task has of the loop."""
         self._has_end = bool(self._runs)
+        if not self._runs and not self._loops:
+            self._loops.append(Loop(self._epoch, 1, 0, ts, ts, True))
 
     def loops(self) -> list[Loop]:
         """Call it after the last unit."""
@@ -152,6 +154,10 @@ def join_loops(parts: Iterable[Loop]) -> list[Loop]:
     joined: list[Loop] = []
     for part in sorted(parts, key=lambda loop: (loop.ts_first, loop.first)):
         before = joined[-1] if joined else None
+        if not part.last:
+            if before is not None and not before.has_end and part.ts_first - before.ts_last <= MAX_PAUSE_NS:
+                joined[-1] = replace(before, has_end=True)
+            continue
         if before is None or not _continues(before, part):
             joined.append(part)
             continue
