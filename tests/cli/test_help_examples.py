@@ -66,7 +66,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "b.pcap.gz").write_bytes(gzip.compress((home / "b.pcap").read_bytes()))
     shutil.copy(SCHEMAS / "sbe" / "b3-umdf-2.2.0.xml", home / "b3-market-data-messages.xml")
     shutil.copy(SCHEMAS / "fast" / "umdf-fast.xml", home / "templates-FIX.xml")
-    (home / "channels.toml").write_text("")
+    channels = '[[channel]]\nnumber = 72\nprotocol = "sbe"\nincremental = { A = "224.0.20.72:20001" }\n'
+    (home / "channels.toml").write_text(channels)
     ingest(home / "lake", files_of(home / "day"))
     return home
 

@@ -110,9 +110,10 @@ def test_an_input_is_forgotten_and_a_configuration_is_remembered(
 ) -> None:
     files, lake = sorted((day / "capture").glob("*.pcap")), str(tmp_path / "lake")
     config = tmp_path / "lines.toml"
-    config.write_text('[[stream]]\ngroup = "224.0.20.72"\nport = 20001\nline = "B"\n')
+    channel = '[[channel]]\nnumber = 72\nprotocol = "sbe"\nincremental = { %s = "224.0.20.72:20001" }\n'
+    config.write_text(channel % "B")
     other = tmp_path / "other.toml"
-    other.write_text('[[stream]]\ngroup = "224.0.20.72"\nport = 20001\nline = "A"\n')
+    other.write_text(channel % "A")
     assert run(["ingest", *map(str, files[:2]), "--lake", lake, *TABLES, "--channels", str(config)]) == 0
     assert run(["ingest", *map(str, files[2:]), "--lake", lake, *TABLES, "--channels", str(other)]) == 3
     assert (
@@ -133,7 +134,7 @@ def test_an_input_is_forgotten_and_a_configuration_is_remembered(
         (["ingest", ".", "--lake", "LAKE"], 3, "no captures in .; pass a pcap or pcapng file, or a dir"),
         (["ingest", "x.pcap", "--lake", "LAKE", "--tables", "mbo,nope"], 2, "unknown table: nope; available: mbo, "),
         (["ingest", "x.pcap", "--lake", "x.pcap", "--no-spark"], 3, "x.pcap is not a directory; use a new or empty"),
-        (["ingest", "x.pcap", "--lake", "LAKE", "--channels", "x.toml"], 3, "stream 1: invalid role = 'increm"),
+        (["ingest", "x.pcap", "--lake", "LAKE", "--channels", "x.toml"], 3, "channel 72: unknown key: incrementals; d"),
         (["lake", "status", "LAKE"], 3, "LAKE is not a umdf lake (no lake.json); create one with `umdf ing"),
         (["lake", "compact", "LAKE"], 3, "LAKE is not a umdf lake"),
         (["explain", "x.pcap"], 2, "no packet selected; pass FILE and --packet, or --lake and --row"),
@@ -147,7 +148,7 @@ def test_invalid_options_are_a_one_line_error(
     monkeypatch.chdir(tmp_path)
     if "x.pcap" in arguments:
         Path("x.pcap").write_bytes(PCAP_HEADER)
-    Path("x.toml").write_text('[[stream]]\ngroup = "224.0.0.1"\nport = 1\nrole = "incremental"\n')
+    Path("x.toml").write_text('[[channel]]\nnumber = 72\nprotocol = "sbe"\nincrementals = { A = "224.0.0.1:1" }\n')
     assert run(arguments) == code
     shown = capsys.readouterr().err
     assert said in shown and shown.startswith("umdf: ") and shown.count("\n") == 1

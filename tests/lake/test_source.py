@@ -269,7 +269,7 @@ def test_spark_says_what_is_wrong_in_one_line(spark: SparkSession, made: Made, t
     captured, _ = made("sbe")
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.pcap").write_text("this is no capture")
-    (tmp_path / "bad.toml").write_text("[[stream]]\nport = 1\n")
+    (tmp_path / "bad.toml").write_text("[[channel]]\nnumber = 1\n")
     good = captured / "capture"
     plain = spark.read.format("umdf")
     cases: list[tuple[Callable[[], DataFrame], str]] = [
@@ -280,7 +280,7 @@ def test_spark_says_what_is_wrong_in_one_line(spark: SparkSession, made: Made, t
         (lambda: frame(spark, "mbo", f"{tmp_path}/*.none"), "no files match"),
         (lambda: frame(spark, "mbo", tmp_path / "empty"), "no captures in "),
         (lambda: frame(spark, "mbo", tmp_path / "text.pcap"), "text.pcap: not a capture file"),
-        (lambda: frame(spark, "mbo", good, channels=str(tmp_path / "bad.toml")), "stream 1 needs group and port"),
+        (lambda: frame(spark, "mbo", good, channels=str(tmp_path / "bad.toml")), "channel 1: has no stream"),
         (lambda: frame(spark, "mbo", good, channels=str(tmp_path / "none.toml")), "No such file"),
         (
             lambda: spark.read.format("umdf").schema("price DOUBLE").option("schema", "mbo").load(str(good)),

@@ -130,6 +130,7 @@ class Outcome:
     events: list[tuple[Any, ...]] = field(default_factory=list)
     quarantined: list[tuple[Any, ...]] = field(default_factory=list)
     counts: dict[tuple[int, str], int] = field(default_factory=dict)
+    release_times: list[int] = field(default_factory=list)  # of units and steps: of the kernel alone
 
     def add(self, result: ArbitrationResult) -> None:
         found, steps = result.units, list(result.steps)
@@ -137,8 +138,10 @@ class Outcome:
         for row in range(len(found) + 1):
             while steps and steps[0].before_row == row:
                 step = steps.pop(0)
+                self.release_times.append(step.release_ns)
                 self.events.append(("step", StepKind(step.kind).name, step.epoch, step.first, step.last, step.ts_recv))
             if row < len(found):
+                self.release_times.append(int(result.release_ns[row]))
                 content = found.buffer[found.start[row] : found.end[row]].tobytes()
                 values = found.epoch, found.sequence, found.line, found.ts_recv, result.is_late
                 self.events.append(("unit", *(column[row].item() for column in values), content))

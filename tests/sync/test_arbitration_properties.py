@@ -17,8 +17,12 @@ def test_the_kernel_follows_the_rules_however_its_input_is_divided(seed: int, ha
     stream, random = make_stream(seed, has_versions), Random(seed)
     settings = settings_of(random, has_versions)
     expected = run_reference(stream.units, settings)
+    times = run_kernel(stream.units, 1, settings).release_times
+    assert times == sorted(times)
     for size in (1, 7, 100, len(stream.units)):
-        assert_equal(run_kernel(stream.units, size, settings), expected)
+        found = run_kernel(stream.units, size, settings)
+        assert_equal(found, expected)
+        assert found.release_times == times
     save_at = random.randrange(len(stream.units))
     assert_equal(run_kernel(stream.units, 7, settings, save_at), expected)
 

@@ -55,6 +55,8 @@ class Step:
     first: int
     last: int
     ts_recv: int  # of a gap, when the first unit after it came
+    release_row: int  # as in `ArbitrationResult`
+    release_ns: int
 
 
 class QuarantineReason(IntEnum):
@@ -91,6 +93,9 @@ class ArbitrationCounts:
 class ArbitrationResult:
     units: RawUnits  # in order of delivery; `epoch` is the channel's
     is_late: NDArray[np.bool_]
+    # What released each: a unit of this call, or -1 if a waiting time ended; and when.
+    release_row: NDArray[np.int64]
+    release_ns: NDArray[np.int64]
     steps: list[Step]
     quarantined: list[QuarantinedUnit]
     counts: ArbitrationCounts
@@ -122,8 +127,9 @@ class ArbiterState:
 
 
 NO_COUNTS = ArbitrationCounts()
-NO_UNITS, NO_FLAGS = empty_units(), np.zeros(0, np.bool_)
 NO_STATE, NO_BYTES = np.zeros(0, np.int64), np.zeros(0, np.uint8)
+Delivered = tuple[RawUnits, NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]  # as in `ArbitrationResult`
+NOTHING_DELIVERED: Delivered = (empty_units(), np.zeros(0, np.bool_), NO_STATE, NO_STATE)
 
 
 class LineArbiter:
@@ -210,7 +216,7 @@ class LineArbiter:
             self._keep_bytes()
         elif words[layout.STORED_USED - read]:
             w[layout.STORED_USED] = 0
-        units, is_late = self._delivered(buffer, rows) if rows else (NO_UNITS, NO_FLAGS)
+        delivered = self._delivered(buffer, rows) if rows else NOTHING_DELIVERED
         steps, quarantined, counts, line_counts = [], [], NO_COUNTS, {}
         if step_count:
             found = o[w[layout.STEPS] :][: layout.STEP_WORDS * step_count].reshape(-1, layout.STEP_WORDS).tolist()
@@ -222,14 +228,15 @@ class LineArbiter:
         totals = words[layout.TOTALS - read :]
         if any(totals):
             counts, line_counts = ArbitrationCounts(*totals), self._line_counts()
-        return ArbitrationResult(units, is_late, steps, quarantined, counts, line_counts)
+        return ArbitrationResult(*delivered, steps, quarantined, counts, line_counts)
 
-    def _delivered(self, buffer: NDArray[np.uint8], rows: int) -> tuple[RawUnits, NDArray[np.bool_]]:
+    def _delivered(self, buffer: NDArray[np.uint8], rows: int) -> Delivered:
         table = self._o[: layout.OUT_COLUMNS * self._out_capacity].reshape(layout.OUT_COLUMNS, -1)
-        start, end, sequence, epoch, ts_recv, msg_index, line, content_key, is_late, _ = table[:, :rows].copy()
+        start, end, sequence, epoch, ts_recv, msg_index, line, content_key, is_late, row, ns, _ = table[:, :rows].copy()
         indices = msg_index.astype(np.uint16), line.astype(np.uint16)
         others = np.zeros(rows, np.uint8), np.zeros(rows, np.int64), content_key
-        return RawUnits(buffer, start, end, sequence, epoch, ts_recv, *indices, *others), is_late.astype(np.bool_)
+        units = RawUnits(buffer, start, end, sequence, epoch, ts_recv, *indices, *others)
+        return units, is_late.astype(np.bool_), row, ns
 
     def _line_counts(self) -> dict[int, ArbitrationCounts]:
         lines = self._w[layout.LINES : layout.HEADER_WORDS].reshape(-1, layout.LINE_WORDS)

@@ -33,6 +33,8 @@ from umdf.sync.arbitration_state_kernel import (
     O_LATE,
     O_LINE,
     O_MSG_INDEX,
+    O_RELEASE_NS,
+    O_RELEASE_ROW,
     O_SEQUENCE,
     O_SOURCE,
     O_START,
@@ -53,6 +55,8 @@ from umdf.sync.arbitration_state_kernel import (
     R_SOURCE,
     R_START,
     R_TS,
+    RELEASE_NS,
+    RELEASE_ROW,
     REMEMBERED,
     REVEAL_COUNT,
     REVEALS,
@@ -87,7 +91,7 @@ def count(w, line, kind):
 def add_step(w, o, kind, first, last, ts):
     at = w[STEPS] + w[STEP_COUNT] * STEP_WORDS
     o[at], o[at + 1], o[at + 2], o[at + 3] = w[OUT_COUNT], kind, w[EPOCH], first
-    o[at + 4], o[at + 5] = last, ts
+    o[at + 4], o[at + 5], o[at + 6], o[at + 7] = last, ts, w[RELEASE_ROW], w[RELEASE_NS]
     w[STEP_COUNT] += 1
 
 
@@ -100,6 +104,7 @@ def emit(w, o, row, is_late):
     o[O_TS * capacity + at], o[O_MSG_INDEX * capacity + at] = w[row + R_TS], w[row + R_MSG_INDEX]
     o[O_LINE * capacity + at], o[O_KEY * capacity + at] = w[row + R_LINE], w[row + R_KEY]
     o[O_LATE * capacity + at], o[O_SOURCE * capacity + at] = is_late, w[row + R_SOURCE]
+    o[O_RELEASE_ROW * capacity + at], o[O_RELEASE_NS * capacity + at] = w[RELEASE_ROW], w[RELEASE_NS]
     w[STORED_COUNT] += w[row + R_SOURCE] == STORED
     w[OUT_COUNT] = at + 1
     memory = ring_at(w, w[row + R_NUMBER])
@@ -188,9 +193,8 @@ def insert_gap(w, at, first, last, reported_first, reported_last):
 @outlined
 def fill_gap(w, o, at, row):
     """Deliver a late unit of an open gap."""
-    number = w[row + R_NUMBER]
+    number, gap = w[row + R_NUMBER], w[GAPS] + GAP_WORDS * at
     emit(w, o, row, 1)
-    gap = w[GAPS] + GAP_WORDS * at
     first, last, reported_first, reported_last = w[gap], w[gap + 1], w[gap + 2], w[gap + 3]
     if first < number and number < last:
         w[gap + 1] = number - 1
@@ -292,6 +296,8 @@ def report_holes(w, o, now):
         since = min(held_since(w), revealed_since(w))
         if since == FOREVER or since >= now - w[WAIT_NS]:
             break
+        if w[RELEASE_ROW] == NONE and now != FOREVER:
+            w[RELEASE_NS] = since + w[WAIT_NS]
         report_hole(w, o, FOREVER)
 
 

@@ -90,6 +90,8 @@ from umdf.sync.arbitration_state_kernel import (
     R_START,
     R_STATE,
     R_TS,
+    RELEASE_NS,
+    RELEASE_ROW,
     REMEMBERED,
     RESET,
     RING,
@@ -305,8 +307,9 @@ def arbitrate(now, start, end, sequence, epoch, ts_recv, msg_index, lines, kind,
     for at in range(len(start) + is_last):
         is_end = at == len(start)
         if not is_end:
-            w[CLOCK] = max(w[CLOCK], ts_recv[at])
+            w[CLOCK], w[RELEASE_ROW] = max(w[CLOCK], ts_recv[at]), NONE
             report_holes(w, o, w[CLOCK])
+            w[RELEASE_ROW], w[RELEASE_NS] = at, w[CLOCK]
             w[CURRENT + R_START], w[CURRENT + R_END], w[CURRENT + R_SOURCE] = start[at], end[at], INPUT
             is_data = kind[at] == DATA
             w[CURRENT + R_NUMBER] = sequence[at] if is_data else next_sequence[at] - 1
@@ -316,7 +319,10 @@ def arbitrate(now, start, end, sequence, epoch, ts_recv, msg_index, lines, kind,
             w[CURRENT + R_KIND] = np.int64(kind[at])
             if not is_data or start[at] < 0 or start[at] > end[at] or end[at] > w[BUFFER_SIZE]:
                 w[CURRENT + R_START], w[CURRENT + R_END] = 0, 0  # nothing of it is delivered
+        else:
+            w[RELEASE_ROW], w[RELEASE_NS] = NONE, FOREVER
         process(w, o, is_end)
+    w[RELEASE_ROW] = NONE
     report_holes(w, o, now)
     if is_last:
         drop_all(w, o)

@@ -52,7 +52,9 @@ DEAD, ALIVE, CANDIDATE = 0, 1, 2  # R_STATE
 INPUT, STORED = 0, 1  # R_SOURCE
 CURRENT, WORK = 54, 67  # rows: the unit of this moment, and a candidate that is believed
 
-REVEALS = 80  # pairs: the last number that a heartbeat knew, and when
+# What releases units at this moment: a row of this call's units, or NONE if a waiting time ended, and when.
+RELEASE_ROW, RELEASE_NS = 80, 81
+REVEALS = 82  # pairs: the last number that a heartbeat knew, and when
 PAST = REVEALS + 2 * MAX_REVEALS  # pairs: epochs before this one, and their next number
 LINES = PAST + 2 * MAX_PAST_EPOCHS
 (
@@ -63,8 +65,11 @@ LINE_WORDS = L_COUNTS + COUNT_KINDS
 HEADER_WORDS = LINES + MAX_LINES * LINE_WORDS
 
 # Output: columns of delivered units, then steps, then quarantined units.
-O_START, O_END, O_SEQUENCE, O_EPOCH, O_TS, O_MSG_INDEX, O_LINE, O_KEY, O_LATE, O_SOURCE = range(10)
-OUT_COLUMNS, STEP_WORDS, QUARANTINE_WORDS, GAP_WORDS = 10, 6, 5, 4
+(
+    O_START, O_END, O_SEQUENCE, O_EPOCH, O_TS, O_MSG_INDEX, O_LINE, O_KEY, O_LATE, O_RELEASE_ROW, O_RELEASE_NS,
+    O_SOURCE,
+) = range(12)  # fmt: skip
+OUT_COLUMNS, STEP_WORDS, QUARANTINE_WORDS, GAP_WORDS = 12, 8, 5, 4
 
 
 @inlined

@@ -19,13 +19,14 @@ import numpy as np
 
 from umdf.errors import ConfigError
 from umdf.exchange.bulk.capture_sinks import flows_of, open_sinks
-from umdf.exchange.bulk.settings import FAST, SBE, SECOND_NS, BulkSettings
+from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.bulk.trading_day import TradingDay
 from umdf.exchange.instruments.listing import Listing, generate_listing
 from umdf.exchange.matching.market import Market
 from umdf.exchange.publish.capture_files import Manifest
+from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, SBE
 from umdf.exchange.publish.fast_publisher import FastPublisher
-from umdf.exchange.publish.publisher import INCREMENTAL, JournalBatch, Publisher
+from umdf.exchange.publish.publisher import JournalBatch, Publisher
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 from umdf.exchange.truth.book_history import BookHistory
 from umdf.exchange.truth.tables import Truth
@@ -96,7 +97,12 @@ def write_capture(
     listing = generate_listing(settings, np.random.default_rng([settings.seed, 0]))
     market, manifest, truth_writer = Market(listing, settings), Manifest(capture), Truth(truth, settings.channel)
     publishers = [
-        PUBLISHERS[protocol](settings, listing, open_sinks(settings, protocol, manifest, truth_writer), history)
+        PUBLISHERS[protocol](
+            settings.channel_settings(protocol),
+            listing,
+            open_sinks(settings, protocol, manifest, truth_writer),
+            history,
+        )
         for protocol in settings.protocols
     ]
     publisher_threads = [PublisherThread(publisher) for publisher in publishers]

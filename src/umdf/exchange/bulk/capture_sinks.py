@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from umdf.exchange.bulk.settings import FAST, SECOND_NS, BulkSettings
+from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.publish.capture_files import Flow, Manifest, RollingFiles
+from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, STREAMS
 from umdf.exchange.publish.faulty_lines import Faults, FaultyLines
-from umdf.exchange.publish.publisher import INCREMENTAL, STREAMS
 from umdf.exchange.publish.sinks import Sink
 from umdf.exchange.truth.tables import Truth
 

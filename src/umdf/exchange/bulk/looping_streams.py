@@ -12,7 +12,8 @@ import numpy as np
 
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Indices, Market, Records
-from umdf.exchange.publish.publisher import INSTRUMENTS, SNAPSHOTS, JournalBatch
+from umdf.exchange.publish.channel_settings import INSTRUMENTS, SNAPSHOTS
+from umdf.exchange.publish.publisher import JournalBatch
 
 PARTS_PER_LOOP = 4
 

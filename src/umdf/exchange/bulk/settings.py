@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from umdf.errors import UsageError, one_of
+from umdf.exchange.publish.channel_settings import FAST, POSITION, PRIORITY, SBE, ChannelSettings
 
-SBE, FAST, BOTH = "sbe", "fast", "both"
-PRIORITY, POSITION = "priority", "position"
+BOTH = "both"
 MIN_INSTRUMENTS, MAX_INSTRUMENTS, MIN_MESSAGES_PER_INSTRUMENT = 10, 60_000, 40
 SECOND_NS = 1_000_000_000
 TRADING_DATE = 20_770  # days since 1970: 2026-11-13, a Friday
@@ -52,6 +52,9 @@ class BulkSettings:
     @property
     def protocols(self) -> tuple[str, ...]:
         return (SBE, FAST) if self.protocol == BOTH else (self.protocol,)
+
+    def channel_settings(self, protocol: str) -> ChannelSettings:
+        return ChannelSettings(self.channel, protocol, self.generation, lines=self.lines)
 
     @property
     def midnight_ns(self) -> int:

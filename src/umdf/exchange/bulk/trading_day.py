@@ -20,7 +20,8 @@ from umdf.exchange.instruments.catalogue import STOCK
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import BATCH_ROWS, Market
 from umdf.exchange.matching.trade_kernel import BUST_REQUESTED
-from umdf.exchange.publish.publisher import INCREMENTAL, JournalBatch
+from umdf.exchange.publish.channel_settings import INCREMENTAL
+from umdf.exchange.publish.publisher import JournalBatch
 
 SESSION_START_S = 12 * 3600 + 45 * 60  # UTC: 09:45 in São Paulo
 PRE_OPEN, CLOSING_CALL = 0.04, 0.02  # of the messages

@@ -65,6 +65,10 @@ class Listing:
     def symbols(self) -> list[str]:
         return [instrument.symbol for instrument in self.instruments]
 
+    @property
+    def security_types(self) -> list[str]:
+        return [TYPES[kind] for kind in self.type.tolist()]
+
     def by_activity(self) -> list[int]:
         return np.argsort(-self.activity[: self.initial_count], kind="stable").tolist()
 

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import Memory, Pool
-from umdf.exchange.bulk.settings import POSITION, SECOND_NS, BulkSettings
+from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.auction_kernel import uncross_all
 from umdf.exchange.matching.order_flow_kernel import bust_all_pending, run_order_flow
 from umdf.exchange.matching.snapshot_kernel import append_snapshots, resend_book
+from umdf.exchange.publish.channel_settings import POSITION
 
 Records = NDArray[np.int64]  # RECORD_COLUMNS wide
 Indices = NDArray[np.int64]

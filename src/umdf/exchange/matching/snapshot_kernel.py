@@ -9,6 +9,7 @@ from umdf.exchange.matching.book_side_kernel import order_count, price_of, side_
 from umdf.exchange.matching.journal_kernel import append_record, emit, statistic_address
 from umdf.exchange.matching.memory_layout_kernel import (
     ADD,
+    BINARY_STATISTICS,
     CAPACITY,
     FIRST,
     I_EVENT,
@@ -30,7 +31,6 @@ from umdf.exchange.matching.memory_layout_kernel import (
     ORDER_BYTES,
     RECOVERY,
     ROWS,
-    S_VOLUME,
     SNAPSHOT,
     SNAPSHOT_HEADER,
     SNAPSHOT_ORDER,
@@ -56,9 +56,9 @@ from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
 
 @outlined
 def append_header(t, instrument):
-    statistics = 1  # the state; Binary does not send trade volume
-    for statistic in range(STATISTICS):
-        if statistic != S_VOLUME and load_i64(statistic_address(instrument, statistic), V_PRESENT * 8) != 0:
+    statistics = 1  # the state
+    for statistic in range(BINARY_STATISTICS):
+        if load_i64(statistic_address(instrument, statistic), V_PRESENT * 8) != 0:
             statistics += 1
     bids, asks = order_count(instrument, 0), order_count(instrument, 1)
     emit(

@@ -80,7 +80,7 @@ FIELDS_OF_KIND: dict[int, dict[str, Instruction]] = {
     k.HEARTBEAT: {"nextSeqNo": (k.KIND, x.NEXT_SEQUENCE)},
 }
 ACTIONS = {k.CHANGE: e.CHANGE, k.DELETE_FROM: e.DELETE_FROM}
-NOT_SENT = {k.VOLUME}
+NOT_SENT = {k.VOLUME, k.INDEX_VALUE, k.VOLATILITY, k.COMPOSITE}
 
 
 class DirectEncoder:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.exchange.bulk.settings import FAST, POSITION, BulkSettings
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.publish.channel_settings import FAST, POSITION, ChannelSettings
 from umdf.exchange.publish.unit_builder import FamilyColumns, UnitBatch
 from umdf.exchange.publish.unit_builder_kernel import RPT_SEQ
 from umdf.market import families as e
@@ -49,7 +49,7 @@ ENTRY_TYPES = _table_by_kind(
     {
         k.EMPTY_BOOK: "J", k.CHANNEL_RESET: "J", k.OPENING: "4", k.THEORETICAL: "4", k.CLOSING: "5", k.SETTLEMENT: "6",
         k.HIGH: "7", k.LOW: "8", k.EXECUTION: "9", k.VOLUME: "B", k.OPEN_INTEREST: "C", k.LAST_PRICE: "2",
-        k.PRICE_BAND: "g", k.QUANTITY_BAND: "h",
+        k.PRICE_BAND: "g", k.QUANTITY_BAND: "h", k.INDEX_VALUE: "3", k.VOLATILITY: "v", k.COMPOSITE: "D",
     },
 )  # fmt: skip
 STAT_TYPES = _table_by_kind(
@@ -59,6 +59,7 @@ STAT_TYPES = _table_by_kind(
         k.OPENING: e.OPENING_PRICE, k.THEORETICAL: e.THEORETICAL_OPENING, k.CLOSING: e.CLOSING_PRICE,
         k.SETTLEMENT: e.SETTLEMENT_PRICE, k.HIGH: e.SESSION_HIGH, k.LOW: e.SESSION_LOW, k.EXECUTION: e.VWAP,
         k.VOLUME: e.TRADE_VOLUME, k.OPEN_INTEREST: e.OPEN_INTEREST, k.LAST_PRICE: e.LAST_PRICE,
+        k.INDEX_VALUE: e.INDEX_VALUE, k.VOLATILITY: e.VOLATILITY, k.COMPOSITE: e.COMPOSITE_UNDERLYING,
     },
 )  # fmt: skip
 NEWS = (
@@ -68,10 +69,11 @@ NEWS = (
 
 
 class EventBuilder:
-    """Builds the events of one protocol."""
+    """Builds the events of one channel."""
 
-    def __init__(self, settings: BulkSettings, listing: Listing, protocol: str) -> None:
-        self._settings, self._listing, self._protocol = settings, listing, protocol
+    def __init__(self, settings: ChannelSettings, listing: Listing) -> None:
+        self._settings, self._listing, self._protocol = settings, listing, settings.protocol
+        self.trading_date = listing.trading_date  # days since 1970
         self._instrument_ids = np.append(listing.security_id, e.NULL)  # the last one of what concerns no instrument
         self._is_by_position = settings.generation == POSITION
         self._builders: dict[str, Callable[[FamilyColumns], Rows]] = {
@@ -114,7 +116,7 @@ class EventBuilder:
         return np.full(len(records), value, dtype)
 
     def _trade_date(self, records: FamilyColumns) -> Numbers:
-        return self._constant(records, self._settings.trading_date, "i4")
+        return self._constant(records, self.trading_date, "i4")
 
     def _mbo(self, records: FamilyColumns) -> Rows:
         kind, side = records[k.KIND], records[k.SIDE].astype(np.uint8)
@@ -190,7 +192,7 @@ class EventBuilder:
             "open_close_settl_flag": np.where(has_flag, code & 0xFF, NONE_8).astype(np.int8),
             "settl_price_type": np.where(is_settlement, code >> 8, NONE_8).astype(np.int8),
             "price_type": np.where(is_settlement, 3, NONE_8).astype(np.int8),
-            "last_trade_date": np.where(is_previous_close, self._settings.trading_date - 1, NONE_32).astype(np.int32),
+            "last_trade_date": np.where(is_previous_close, self.trading_date - 1, NONE_32).astype(np.int32),
             "trade_id": records[k.ID],
             "buyer": records[k.FIRM],
             "seller": np.where(last, other, e.NULL),

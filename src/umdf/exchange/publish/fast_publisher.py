@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from umdf.buffers import Pool
-from umdf.exchange.bulk.settings import FAST, POSITION, SECOND_NS
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import fast_packet_kernel as g
 from umdf.exchange.publish import unit_builder_kernel as w
+from umdf.exchange.publish.channel_settings import FAST, POSITION, SNAPSHOTS, ChannelSettings
 from umdf.exchange.publish.publisher import (
-    SNAPSHOTS,
     JournalBatch,
     Publisher,
     kernel_limits,
@@ -39,10 +38,8 @@ MAX_BYTES, WINDOW_NS, LOOP_WINDOW_NS = 1_420, 30_000, 1 << 62
 
 class FastPublisher(Publisher):
     protocol, counted = FAST, COUNTED_BY_FAST
-    loop_heartbeat_ns = 10 * SECOND_NS
-    seq_versions = {"incremental": 0, "snapshot": 0, "instruments": 0}  # FIX/FAST has none
 
-    def __init__(self, settings: Any, listing: Any, *sinks: Any) -> None:
+    def __init__(self, settings: ChannelSettings, listing: Any, *sinks: Any) -> None:
         templates = load()
         self.template_ids = POSITION_TEMPLATES if settings.generation == POSITION else PRIORITY_TEMPLATES
         self.format_versions = {"templates": list(self.template_ids)}

@@ -8,29 +8,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import unit_builder_kernel as w
+from umdf.exchange.publish.channel_settings import (
+    INCREMENTAL,
+    LOOPING_STREAMS,
+    STREAMS,
+    ChannelSettings,
+)
 from umdf.exchange.publish.events import EventBuilder
+from umdf.exchange.publish.member_filter import MemberFilter
 from umdf.exchange.publish.rpt_seq import RptSeqCounter
 from umdf.exchange.publish.sinks import Numbers, Packets, Sink
 from umdf.exchange.publish.unit_builder import Records, UnitBatch, UnitBuilder
 from umdf.exchange.truth.book_history import BookHistory
 from umdf.market.rows import Events
 
-INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
-STREAMS = (INCREMENTAL, SNAPSHOTS, INSTRUMENTS)
-LOOPING_STREAMS = (SNAPSHOTS, INSTRUMENTS)
 SEND_DELAY_NS = 5_000  # from the engine to the network
 LOOP_DELAY_NS = 200_000  # a snapshot is sent after the packet that it refers to (Binary 9.2.28), on all lines
 LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its batches
-PENDING_HEARTBEATS_NS = SECOND_NS  # of silence, after which heartbeats of a looping stream are written
 
 
 @dataclass(frozen=True)
@@ -49,19 +51,19 @@ class Publisher(ABC):
 
     protocol: str
     counted: tuple[int, ...]  # kinds of records that it counts in RptSeq
-    seq_versions: dict[str, int]  # sequence version of each stream
-    loop_heartbeat_ns: int  # silence of a looping stream before a heartbeat
     format_versions: dict[str, Any]  # of schema or templates
 
     def __init__(
         self,
-        settings: BulkSettings,
+        settings: ChannelSettings,
         listing: Listing,
         sinks: Mapping[str, Sink],
         history: BookHistory | None = None,
     ) -> None:
         self.settings, self.listing, self._sinks, self._history = settings, listing, sinks, history
-        self._event_builder = EventBuilder(settings, listing, self.protocol)
+        self.seq_versions = dict(settings.seq_versions)  # of each stream
+        self._event_builder = EventBuilder(settings, listing)
+        self._members = MemberFilter(settings.members, listing)
         self._rpt_seq = RptSeqCounter(self.counted, len(listing))
         self._next_sequence: dict[str, int] = dict.fromkeys(STREAMS, 1)
         self._last_sequence: dict[str, int] = dict.fromkeys(STREAMS, 0)
@@ -90,12 +92,13 @@ class Publisher(ABC):
     def publish(self, batch: JournalBatch) -> None:
         self._now_ns = batch.ts_ns
         for stream in LOOPING_STREAMS:
-            starts = batch.stream == stream and batch.starts_loop
-            if starts or self.settings.real_time or batch.ts_ns - self._loop_end_ns[stream] > PENDING_HEARTBEATS_NS:
-                self._send_loop_heartbeats(stream)
+            self._send_loop_heartbeats(stream)
+        if batch.stream == INCREMENTAL:
+            batch = replace(batch, records=self._members.of(batch.records))
         if batch.starts_loop:
             self._start_loop(batch)
-        self._publish_batch(batch)
+        if len(batch.records):
+            self._publish_batch(batch)
 
     def _publish_batch(self, batch: JournalBatch) -> None:
         ts_ns = None if batch.stream == INCREMENTAL else self._loop_times
@@ -135,7 +138,7 @@ class Publisher(ABC):
 
     def _send_loop_heartbeats(self, stream: str) -> None:
         """Send the heartbeats of a looping stream that is between two loops (Binary 9.2.2, FIX/FAST 4.2.7)."""
-        interval, last_ns = self.loop_heartbeat_ns, self._loop_end_ns[stream]
+        interval, last_ns = self.settings.heartbeat_ns, self._loop_end_ns[stream]
         count = (self._now_ns - last_ns) // interval
         if last_ns and count > 0 and not self._is_in_loop[stream]:  # before its first loop a stream is not active
             times = last_ns + interval * np.arange(1, count + 1)

@@ -1,6 +1,7 @@
 """RptSeq of one published channel: it counts the updates of each instrument that the channel sends.
 
-Binary has no trade volume, FIX/FAST no execution summary and no RptSeq in a status, so that their numbers differ.
+Binary has no trade volume and no index value, FIX/FAST no execution summary and no RptSeq in a status, so that
+their numbers differ.
 RptSeq restarts after an Empty Book and a channel reset, which have none themselves.
 """
 
@@ -17,7 +18,7 @@ COUNTED_BY_BOTH = (
     k.SETTLEMENT, k.HIGH, k.LOW, k.EXECUTION, k.OPEN_INTEREST, k.LAST_PRICE, k.IMBALANCE, k.PRICE_BAND, k.QUANTITY_BAND,
 )  # fmt: skip
 COUNTED_BY_SBE = (*COUNTED_BY_BOTH, k.EXECUTION_SUMMARY, k.STATE)
-COUNTED_BY_FAST = (*COUNTED_BY_BOTH, k.VOLUME)
+COUNTED_BY_FAST = (*COUNTED_BY_BOTH, k.VOLUME, k.INDEX_VALUE, k.VOLATILITY, k.COMPOSITE)
 
 
 class RptSeqCounter:

@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from umdf.exchange.bulk.settings import POSITION, SBE, SECOND_NS
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import unit_builder_kernel as w
+from umdf.exchange.publish.channel_settings import INCREMENTAL, INSTRUMENTS, SBE, SNAPSHOTS, ChannelSettings
 from umdf.exchange.publish.direct_encoder import DirectEncoder
 from umdf.exchange.publish.publisher import (
-    INCREMENTAL,
-    INSTRUMENTS,
     SEND_DELAY_NS,
-    SNAPSHOTS,
     JournalBatch,
     Publisher,
     kernel_limits,
@@ -45,17 +42,14 @@ MESSAGE_HEADER, GROUP_HEADER = 12, 3
 MAX_BYTES, MAX_MESSAGES, WINDOW_NS = 1_400, 18, 30_000
 MAX_ORDERS, MAX_DEFINITIONS, MAX_SNAPSHOT_MESSAGES = 33, 4, 200
 NO_WINDOW = 1 << 62
-PRIORITY_VERSION, POSITION_VERSION = 16, 10
 
 
 class SbePublisher(Publisher):
     protocol, counted = SBE, COUNTED_BY_SBE
-    loop_heartbeat_ns = SECOND_NS
-    seq_versions = {"incremental": 273, "snapshot": 20_287, "instruments": 14_295}
 
-    def __init__(self, settings: Any, listing: Any, *sinks: Any) -> None:
+    def __init__(self, settings: ChannelSettings, listing: Any, *sinks: Any) -> None:
         schema = load()
-        self.schema_version = POSITION_VERSION if settings.generation == POSITION else PRIORITY_VERSION
+        self.schema_version = settings.schema_version
         self.format_versions = {"schema_version": self.schema_version}
         self._messages, self._encoder = (
             SbeMessageMapper(schema, self.schema_version),
@@ -73,7 +67,7 @@ class SbePublisher(Publisher):
             schema,
             self.schema_version,
             TEMPLATES,
-            settings.trading_date,
+            listing.trading_date,
             header,
             packet_limits,
             listing.security_id,

@@ -30,6 +30,9 @@ _STATISTIC_KINDS = (
     k.EXECUTION,
     k.VOLUME,
     k.OPEN_INTEREST,
+    k.INDEX_VALUE,
+    k.VOLATILITY,
+    k.COMPOSITE,
 )
 FAMILY_OF_KIND: Mapping[int, str] = {
     **dict.fromkeys(_BOOK_KINDS, "mbo"),

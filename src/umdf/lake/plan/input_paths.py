@@ -1,4 +1,4 @@
-"""Input paths: captures, directories, manifests and patterns; and the file of channel addresses.
+"""Input paths: captures, directories, manifests and patterns; and the streams of a channels file.
 
 Invariant: a named path must exist, and a named file must be a capture. Other files of a directory are skipped and
 counted.
@@ -7,19 +7,17 @@ counted.
 from __future__ import annotations
 
 import glob
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from umdf.errors import CaptureError, ConfigError
+from umdf.errors import CaptureError
 from umdf.lake.locations import local_path
+from umdf.transport.channels_file import read_channels
 from umdf.transport.input_file import need_file
 from umdf.transport.recording import A_LINE, files_below, read_manifest
 
 GLOB_CHARACTERS = frozenset("*?[")
-STREAM_KEYS = {"group": str, "port": int, "channel": int, "stream": str, "line": str, "protocol": str}
-ALLOWED_VALUES = {"stream": ("incremental", "snapshot", "instruments"), "protocol": ("sbe", "fast")}
 
 
 class InputPaths(NamedTuple):
@@ -66,23 +64,16 @@ def _check_capture(path: Path) -> None:
 
 
 def read_channel_config(file: Path | None) -> Mapping[tuple[str, int], Mapping[str, Any]]:
-    """The [[stream]] tables of a configuration, by multicast group and port."""
-    if file is None:
-        return {}
-    try:
-        streams = tomllib.loads(file.read_text()).get("stream", [])
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: {error}", "expected a list of [[stream]] tables") from error
-    config = {}
-    for number, stream in enumerate(streams, 1):
-        for key, value in stream.items():
-            if not isinstance(value, STREAM_KEYS.get(key, ())) or value not in ALLOWED_VALUES.get(key, (value,)):
-                raise ConfigError(
-                    f"{file}: stream {number}: invalid {key} = {value!r}", f"keys are {', '.join(STREAM_KEYS)}"
-                )
-        if "group" not in stream or "port" not in stream:
-            raise ConfigError(
-                f"{file}: stream {number} needs group and port", 'for example group = "224.0.20.72", port = 20001'
-            )
-        config[stream["group"], stream["port"]] = stream
-    return config
+    """The streams of a channels file, by multicast group and port."""
+    return {
+        (line.address, line.port): {
+            "group": line.address,
+            "port": line.port,
+            "channel": channel.number,
+            "stream": stream,
+            "line": line.line,
+            "protocol": channel.protocol,
+        }
+        for channel in (read_channels(file) if file else ())
+        for stream, line in channel.lines()
+    }

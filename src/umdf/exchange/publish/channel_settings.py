@@ -1,0 +1,103 @@
+"""What a published channel is: its protocol, the generation of its books, the instruments that it carries, its pace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.errors import UsageError, one_of
+
+if TYPE_CHECKING:
+    from umdf.exchange.instruments.listing import Listing
+
+SBE, FAST = "sbe", "fast"
+PRIORITY, POSITION = "priority", "position"
+MBO, MBP, TOB = "MBO", "MBP", "TOB"
+INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
+STREAMS = (INCREMENTAL, SNAPSHOTS, INSTRUMENTS)
+LOOPING_STREAMS = (SNAPSHOTS, INSTRUMENTS)
+DEFAULT_DEPTH = 10  # of a price-depth book (9.3)
+MAX_DEPTH = 1_000
+HEARTBEAT_MS = {SBE: 1_000, FAST: 10_000}  # of the silence of a stream (Binary 9.2.2, FIX/FAST 4.1.1)
+SCHEMA_VERSIONS = {PRIORITY: 16, POSITION: 10}
+# Binary: of each stream, of their own (9.2.28); FIX/FAST has none.
+SEQ_VERSIONS: Mapping[str, Mapping[str, int]] = {
+    SBE: {INCREMENTAL: 273, SNAPSHOTS: 20_287, INSTRUMENTS: 14_295},
+    FAST: dict.fromkeys(STREAMS, 0),
+}
+
+
+@dataclass(frozen=True)
+class Members:
+    """The instruments of a channel: those that fit every list that is not empty; all, if all lists are."""
+
+    types: tuple[str, ...] = ()  # SecurityType
+    groups: tuple[str, ...] = ()  # SecurityGroup
+    symbols: tuple[str, ...] = ()
+
+    def of(self, listing: Listing) -> NDArray[np.bool_]:
+        """Which instruments of a listing are members."""
+        chosen = np.ones(len(listing), bool)
+        for wanted, values in (
+            (self.types, listing.security_types),
+            (self.groups, [listing.groups[group] for group in listing.group.tolist()]),
+            (self.symbols, listing.symbols),
+        ):
+            if wanted:
+                names = set(wanted)
+                chosen &= np.fromiter((value in names for value in values), bool, len(listing))
+        return chosen
+
+    @property
+    def is_everything(self) -> bool:
+        return not (self.types or self.groups or self.symbols)
+
+
+@dataclass(frozen=True)
+class ChannelSettings:
+    channel: int
+    protocol: str = SBE
+    generation: str = PRIORITY
+    book_type: str = MBO
+    depth: int = 0  # levels of a side of a price-depth book
+    members: Members = field(default_factory=Members)
+    lines: str = "AB"
+    heartbeat_ms: int = 0  # of silence before a heartbeat; 0: that of the protocol
+    seq_versions: Mapping[str, int] = field(default_factory=dict)  # of each stream, when publishing starts
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("protocol", self.protocol, (SBE, FAST)),
+            ("generation", self.generation, (PRIORITY, POSITION)),
+            ("book type", self.book_type, (MBO, MBP, TOB)),
+            ("lines", self.lines, ("A", "AB")),
+        ):
+            if value not in choices:
+                raise UsageError(f"channel {self.channel}: unknown {name}: {value}", f"use {one_of(choices)}")
+        if not 1 <= self.channel <= 255:
+            raise UsageError(f"channel out of range: {self.channel}", "use 1 to 255")
+        if self.protocol == SBE and self.book_type != MBO:
+            raise UsageError(
+                f"channel {self.channel}: Binary has no {self.book_type} books", "use MBO, or protocol fast"
+            )
+        if self.depth < 0 or self.depth > MAX_DEPTH or (self.depth > 0 and self.book_type != MBP):
+            hint = f"use 1 to {MAX_DEPTH} for MBP, none for other books"
+            raise UsageError(f"channel {self.channel}: {self.book_type} of depth {self.depth}", hint)
+        if self.heartbeat_ms < 0:
+            raise UsageError(f"channel {self.channel}: heartbeat of {self.heartbeat_ms} ms", "use a positive number")
+        object.__setattr__(self, "seq_versions", {**SEQ_VERSIONS[self.protocol], **self.seq_versions})
+        if self.book_type == MBP and self.depth == 0:
+            object.__setattr__(self, "depth", DEFAULT_DEPTH)
+
+    @property
+    def heartbeat_ns(self) -> int:
+        return (self.heartbeat_ms or HEARTBEAT_MS[self.protocol]) * 1_000_000
+
+    @property
+    def schema_version(self) -> int:
+        """Of Binary: 16 by price and priority, 10 by position."""
+        return SCHEMA_VERSIONS[self.generation]
