@@ -89,10 +89,10 @@ class DailyStatistics:
             size = market.statistic_values(k.S_OPEN_INTEREST)[indices, k.V_SIZE] + table[indices, k.I_TRADES] % 7
             self._publish(k.S_OPEN_INTEREST, k.OPEN_INTEREST, indices, {"size": size})
 
-    def publish_closing(self) -> None:
+    def publish_closing(self, among: Indices) -> None:
         """Publish closing prices and the last trade volumes."""
         table = self._market.instruments
-        indices = np.flatnonzero((table[:, k.I_LAST] != k.NULL) & self._market.is_listed)
+        indices = among[(table[among, k.I_LAST] != k.NULL) & self._market.is_listed[among]]
         self._publish(k.S_CLOSING, k.CLOSING, indices, {"price": table[indices, k.I_LAST], "code": 0})
         self._next_volume = 0
         self.publish_periodic()

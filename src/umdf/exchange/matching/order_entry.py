@@ -41,7 +41,8 @@ class RestingOrder:
 
 class MatchingEngine:
     def __init__(self, listing: Listing, settings: BulkSettings, start_ns: int) -> None:
-        self._market, self._listing = Market(listing, settings), listing
+        self.market = self._market = Market(listing, settings)
+        self._listing = listing
         self._index = {instrument.symbol: index for index, instrument in enumerate(listing.instruments)}
         self._orders: dict[int, RestingOrder] = {}
         self._taken: list[Records] = []
