@@ -18,7 +18,6 @@ from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.auction_kernel import uncross_all
 from umdf.exchange.matching.order_flow_kernel import bust_all_pending, run_order_flow
 from umdf.exchange.matching.snapshot_kernel import append_snapshots, resend_book
-from umdf.exchange.publish.channel_settings import POSITION
 
 Records = NDArray[np.int64]  # RECORD_COLUMNS wide
 Indices = NDArray[np.int64]
@@ -58,7 +57,6 @@ class Market:
         for entry, values in zip((k.LIFETIMES, k.INTERARRIVALS, k.DEPTHS), self._quantiles, strict=True):
             table[entry] = values.ctypes.data
         table[k.ORDER_ID], table[k.IMPLIED_ID] = FIRST_ORDER_ID, FIRST_IMPLIED_ID
-        table[k.POSITION_GENERATION] = settings.generation == POSITION
         table[k.HEARTBEAT_NS] = SECOND_NS
         table[k.BASE_INTERARRIVAL] = table[k.MEAN_INTERARRIVAL] = int(
             SECOND_NS / (settings.rate * ARRIVALS_PER_MESSAGE * NORMAL_SHARE)

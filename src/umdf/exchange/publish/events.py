@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.publish.channel_settings import FAST, POSITION, ChannelSettings
+from umdf.exchange.publish.channel_settings import FAST, MBO, MBP, POSITION, TOB, ChannelSettings
+from umdf.exchange.publish.news import NewsItem
 from umdf.exchange.publish.unit_builder import FamilyColumns, UnitBatch
 from umdf.exchange.publish.unit_builder_kernel import RPT_SEQ
 from umdf.market import families as e
@@ -20,6 +21,7 @@ Numbers = NDArray[Any]
 EVENT_FLAGS = 0xFFFF  # the flags that events have
 NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
 LEG_TRADE, REGULAR_SESSION = 102, 1
+FEED_TYPES = {MBO: "MBO", MBP: "STD", TOB: "STD"}  # 1022
 SETTLEMENT_VENUE, ELECTRONIC_VENUE = ord("A"), ord("E")
 
 
@@ -62,17 +64,15 @@ STAT_TYPES = _table_by_kind(
         k.INDEX_VALUE: e.INDEX_VALUE, k.VOLATILITY: e.VOLATILITY, k.COMPOSITE: e.COMPOSITE_UNDERLYING,
     },
 )  # fmt: skip
-NEWS = (
-    ("Market open", "Continuous trading has begun."),
-    ("Leilão de fechamento", "Início do leilão de fechamento.\nAtenção às ofertas MOC."),
-)
 
 
 class EventBuilder:
     """Builds the events of one channel."""
 
-    def __init__(self, settings: ChannelSettings, listing: Listing) -> None:
+    def __init__(self, settings: ChannelSettings, listing: Listing, news: Sequence[NewsItem]) -> None:
+        self._news_items = news
         self._settings, self._listing, self._protocol = settings, listing, settings.protocol
+        self._depth = {MBO: 0, MBP: settings.depth, TOB: 1}[settings.book_type]  # 264
         self.trading_date = listing.trading_date  # days since 1970
         self._instrument_ids = np.append(listing.security_id, e.NULL)  # the last one of what concerns no instrument
         self._is_by_position = settings.generation == POSITION
@@ -133,6 +133,10 @@ class EventBuilder:
             "update_action": UPDATE_ACTIONS[kind],
             "entry_type": np.where(special != 0, special, entry_type),
         }
+        if self._settings.book_type != MBO:
+            columns["order_count"] = _narrow(records[k.CODE], "i4", NONE_32)
+        if self._settings.book_type == TOB:
+            columns["update_action"] = np.where(kind == k.CHANGE, np.int8(e.OVERLAY), UPDATE_ACTIONS[kind])
         if self._is_by_position:
             columns["position"] = _narrow(records[k.POSITION], "i4", NONE_32)
         else:
@@ -252,27 +256,35 @@ class EventBuilder:
             np.arange(len(records) + 1, dtype=np.int32),
             {
                 "channel": self._constant(records, self._settings.channel, "i2"),
-                "depth": np.zeros(len(records), np.int32),
+                "depth": self._constant(records, self._depth, "i4"),
             },
-            {"feed_type": text_column(["MBO"] * len(records))},
+            {"feed_type": text_column([FEED_TYPES[self._settings.book_type]] * len(records))},
         )
         return self._rows("definition", records, columns, texts=texts, lists={**lists, "feeds": feeds})
 
     def _news(self, records: FamilyColumns) -> Rows:
-        news = [NEWS[number] for number in records[k.ID].tolist()]
-        one = self._constant(records, 1, "i4")
+        items = [self._news_items[number] for number in records[k.ID].tolist()]
+        parts = [item.parts for item in items]
+        numbers = np.where(records[k.POSITION] == k.NULL, 1, records[k.POSITION])
         columns = {
-            "news_source": self._constant(records, 3, "i2"),
-            "part_count": one,
-            "part_number": one,
+            "news_source": np.array([item.source for item in items], np.int16),
+            "part_count": np.array([len(part) for part in parts], np.int32),
+            "part_number": numbers.astype(np.int32),
+            "news_id": np.array([e.NULL if item.news_id is None else item.news_id for item in items], np.int64),
             "ts_origin": records[k.TS],
-            "total_text_length": np.array([len(text.encode()) for _, text in news], np.int64),
+            "total_text_length": np.array([len(item.text.encode()) for item in items], np.int64),
         }
         texts = {
-            "headline": text_column([headline for headline, _ in news]),
-            "text": text_column([text for _, text in news]),
+            "headline": text_column([item.headline for item in items]),
+            "text": text_column([part[number - 1] for part, number in zip(parts, numbers.tolist(), strict=True)]),
+            "language": text_column([item.language or None for item in items]),
+            "url": text_column([item.url or None for item in items]),
         }
-        return self._rows("news", records, columns, texts=texts)
+        related = [index for item in items for index in item.related]
+        offsets = np.cumsum([0, *(len(item.related) for item in items)]).astype(np.int32)
+        ids = self._instrument_ids[np.array(related, np.int64)]
+        lists = {"related": RepeatingGroup(offsets, {"related_id": ids})}
+        return self._rows("news", records, columns, texts=texts, lists=lists if related else {})
 
     def _snapshots(self, records: FamilyColumns) -> Rows:
         columns = {
@@ -283,6 +295,7 @@ class EventBuilder:
             "total_bids": records[k.SIZE],
             "total_offers": records[k.OTHER],
             "total_stats": records[k.POSITION],
+            "depth": self._constant(records, self._depth or NONE_32, "i4"),
             "trade_date": self._trade_date(records),
         }
         return self._rows("snapshot", records, columns)

@@ -39,13 +39,13 @@ MAX_BYTES, WINDOW_NS, LOOP_WINDOW_NS = 1_420, 30_000, 1 << 62
 class FastPublisher(Publisher):
     protocol, counted = FAST, COUNTED_BY_FAST
 
-    def __init__(self, settings: ChannelSettings, listing: Any, *sinks: Any) -> None:
+    def __init__(self, settings: ChannelSettings, listing: Any, *more: Any) -> None:
         templates = load()
         self.template_ids = POSITION_TEMPLATES if settings.generation == POSITION else PRIORITY_TEMPLATES
         self.format_versions = {"templates": list(self.template_ids)}
         self._messages, self._encoder = FastMessageMapper(templates, *self.template_ids), Encoder(templates)
         self._pool = Pool()
-        super().__init__(settings, listing, *sinks)
+        super().__init__(settings, listing, *more)
 
     def _unit_builder(self, stream: str) -> UnitBuilder:
         excluded = NOT_SENT | (NOT_IN_SNAPSHOTS if stream == SNAPSHOTS else set())

@@ -87,6 +87,7 @@ class UnitBuilder:
         for entry, value in limits.items():
             self._table[entry] = value
         self._table[w.L_KINDS] = self._kinds.ctypes.data
+        self.has_family = self._kinds[:, w.K_FAMILY] >= 0  # whether a kind of record is sent
         self._pool = Pool(max_buffers=6)
 
     def build(self, records: Records, rpt_seq: Records, next_sequence: int) -> tuple[UnitBatch, int]:
