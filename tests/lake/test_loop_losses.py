@@ -9,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lake.captures import day, files_of, ingest, rows
-from lake.damaged_days import captures_in
+from lake.damaged_days import captures_in, numbers_of
 
 from umdf.lake.recording.loop_losses import Loop, LoopTracker, find_losses, join_loops
 from umdf.lake.report.day_report import RECOVERED, day_report
-from umdf.transport.capture import PacketBatch, open_capture
-from umdf.wire.packet import ChunkParser
-from umdf.wire.sbe.headers import read_packet_headers
+from umdf.transport.capture import open_capture
 
 pytestmark = pytest.mark.xdist_group("lake-loops")
 PROTOCOLS = ("sbe", "fast")
@@ -143,15 +141,6 @@ def thin(path: Path, keep: Callable[[int], bool]) -> int:
     kept = [raw[edges[at] : edges[at + 1]] for at in range(len(offsets)) if keep(at)]
     path.write_bytes(raw[: offsets[0]] + b"".join(kept))
     return len(offsets) - len(kept)
-
-
-def numbers_of(batch: PacketBatch, protocol: str) -> list[list[int]]:
-    """The numbers in each packet: of the packet itself (Binary; a heartbeat has none), or of its messages."""
-    if protocol == "sbe":
-        sequence = read_packet_headers(batch.buffer, batch.start, batch.end).sequence.tolist()
-        return [[number] if number else [] for number in sequence]
-    chunks = ChunkParser().parse(batch.buffer, batch.start, batch.end)
-    return [sorted({*chunks.msg_seq_num[chunks.packet == row].tolist()}) for row in range(len(batch))]
 
 
 def dropped_numbers(paths: Sequence[Path], keep: Callable[[int], bool], protocol: str) -> tuple[int, int]:

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from umdf.buffers import buffer_address
 from umdf.lake.tasks import duplicates_kernel as k
+from umdf.lake.tasks.flow_packets import FlowPackets, PacketReader, SplitSource
 from umdf.market.families import NULL
+from umdf.transport.capture import PacketBatch
 
 WRONG_SEQUENCE = "it has the number of another packet"
 OVERRULED = "another copy of it has different bytes, and more speaks for that one"
@@ -33,6 +35,29 @@ class UnitCopy(NamedTuple):
     content: int  # a hash
     is_verified: bool  # its UDP checksum is right
     damage: str | None  # why it cannot be decoded
+
+
+def unit_copies(
+    reader: PacketReader,
+    source: SplitSource,
+    batch: PacketBatch,
+    packets: FlowPackets,
+    chosen: Numbers,
+    content: Numbers,
+) -> list[UnitCopy]:
+    """Of these units of some packets."""
+    if not len(chosen):
+        return []
+    units, row = packets.units.take(chosen).compacted(), packets.unit_packet_row[chosen]
+    damage = reader.decode(units).corrupt
+    is_verified = np.zeros(len(row), np.bool_) if batch.is_verified is None else batch.is_verified[row]
+    columns = batch.offset[row], units.sequence, content, is_verified
+    return [
+        UnitCopy((source.digest, offset, sequence), source.line, key, verified, damage.get(unit))
+        for unit, (offset, sequence, key, verified) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True)
+        )
+    ]
 
 
 def refused_copies(copies: Iterable[UnitCopy], known: Collection[PacketLocation]) -> dict[PacketLocation, str]:

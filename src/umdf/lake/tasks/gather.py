@@ -25,6 +25,7 @@ from umdf.lake.tasks.duplicates import (
     UnitCopy,
     first_arrivals_by_key,
     refused_copies,
+    unit_copies,
 )
 from umdf.lake.tasks.flow_packets import (
     CORRUPT,
@@ -227,24 +228,9 @@ class _Gatherer:
         self.contents.add(number, units.sequence[chosen], content)
         if len(self._doubtful):
             is_doubtful = np.isin(units.sequence[chosen], self._doubtful)
-            self._record_copies(source, batch, packets, chosen[is_doubtful], content[is_doubtful])
+            self.copies += unit_copies(self._reader, source, batch, packets, chosen[is_doubtful], content[is_doubtful])
         self._keep_units(number, source, batch.offset, units, chosen, packet_row)
         self._account_packets(number, batch, packets, kind)
-
-    def _record_copies(
-        self, source: SplitSource, batch: PacketBatch, packets: FlowPackets, chosen: Numbers, content: Numbers
-    ) -> None:
-        if not len(chosen):
-            return
-        units, row = packets.units.take(chosen).compacted(), packets.unit_packet_row[chosen]
-        damage = self._reader.decode(units).corrupt
-        is_verified = np.zeros(len(row), np.bool_) if batch.is_verified is None else batch.is_verified[row]
-        columns = batch.offset[row], units.sequence, content, is_verified
-        for unit, (offset, sequence, key, verified) in enumerate(
-            zip(*(column.tolist() for column in columns), strict=True)
-        ):
-            location = source.digest, offset, sequence
-            self.copies.append(UnitCopy(location, source.line, key, verified, damage.get(unit)))
 
     def _damaged_units(self, source: SplitSource, offset: Numbers, packets: FlowPackets) -> Numbers:
         """Units that cannot be used."""
