@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,10 +13,11 @@ import numpy as np
 import pytest
 from exchange.reference_client import Client, messages_of, ops_of_fast, ops_of_sbe
 
-from umdf.exchange.live.outputs import Captures, sinks_of
+from umdf.exchange.live.outputs import Captures, sinks_of, udp_lines
 from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.live.settings import ExchangeSettings, read_settings
 from umdf.exchange.truth.tables import final_orders
+from umdf.transport.channels_file import LineAddress
 
 ROOT = Path(__file__).parents[2]
 OPS = {"sbe": ops_of_sbe, "fast": ops_of_fast}
@@ -57,4 +60,28 @@ def test_the_books_of_a_morning_are_those_of_the_exchange(tmp_path: Path, protoc
     rows = zip(*lists, strict=True)
     members = set(running.listing.security_id[settings.channels[0].members.of(running.listing)].tolist())
     assert replayed(tmp_path, protocol).orders() == {row for row in rows if row[0] in members}
-    assert running.messages > 5_000
+    assert running.records > 1_000
+
+
+def test_a_client_on_loopback_receives_every_number_in_order(tmp_path: Path) -> None:
+    """Line A of the incremental stream to a plain socket: nothing is missing, nothing comes twice."""
+    settings = small(start=datetime(2026, 11, 16, 9, 59, 58))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        receiver.bind(("127.0.0.1", 0))
+        line = LineAddress("A", "127.0.0.1", receiver.getsockname()[1])
+        (address,) = (replace(a, streams={**a.streams, "incremental": (line,)}) for a in settings.addresses[:1])
+        settings = replace(settings, channels=settings.channels[:1], addresses=(address,))
+        running = RunningMarket(settings, sinks_of(settings, [udp_lines(ttl=0)]))
+        received: list[bytes] = []
+        receiver.setblocking(False)
+        for _ in range(30):
+            running.advance(running.now_ns + SECOND)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    received.append(receiver.recv(2_000))
+        running.close()
+    assert all(len(packet) <= 1_400 for packet in received)
+    numbers = [int.from_bytes(packet[4:8], "little") for packet in received]
+    numbered = [number for number in numbers if number]  # a heartbeat has none
+    assert numbered == list(range(1, len(numbered) + 1)) and len(numbered) > 50

@@ -8,34 +8,16 @@ from pathlib import Path
 from umdf.errors import ConfigError
 from umdf.exchange.bulk.settings import SECOND_NS
 from umdf.exchange.live.settings import ExchangeSettings
-from umdf.exchange.publish.capture_files import Flow, Manifest, RollingFiles
 from umdf.exchange.publish.channel_settings import ChannelSettings
-from umdf.exchange.publish.sinks import Packets, Sink
+from umdf.exchange.publish.sinks import Sink, TeeSink, UdpSink
 from umdf.transport.channels_file import ChannelAddresses, LineAddress
+from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles
+from umdf.transport.udp_sender import UdpDestination, UdpSender
 
 OpenLine = Callable[[ChannelAddresses, str, LineAddress], Sink]  # channel, stream, line
 SOURCE = "127.0.0.1"
 SOURCE_PORT_OFFSET = 20_000
 ROLL_BYTES, ROLL_S = 256 << 20, 3_600
-
-
-class FanOut:
-    """A sink that hands the same packets to several."""
-
-    def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = sinks
-
-    def write(self, packets: Packets) -> None:
-        for sink in self._sinks:
-            sink.write(packets)
-
-    def advance(self, now_ns: int) -> None:
-        for sink in self._sinks:
-            sink.advance(now_ns)
-
-    def close(self) -> None:
-        for sink in self._sinks:
-            sink.close()
 
 
 class Captures:
@@ -54,6 +36,15 @@ class Captures:
         return RollingFiles(self.manifest, flow, *self._roll)
 
 
+def udp_lines(ttl: int) -> OpenLine:
+    """Opens a socket for each line."""
+
+    def open_line(channel: ChannelAddresses, stream: str, line: LineAddress) -> Sink:
+        return UdpSink(UdpSender(UdpDestination(line.address, line.port, line.interface, ttl)))
+
+    return open_line
+
+
 def sinks_of(
     settings: ExchangeSettings, openers: Sequence[OpenLine]
 ) -> Callable[[ChannelSettings], Mapping[str, Sink]]:
@@ -63,7 +54,7 @@ def sinks_of(
     def open_sinks(channel: ChannelSettings) -> Mapping[str, Sink]:
         of_channel = addresses[channel.channel, channel.protocol]
         return {
-            stream: FanOut([opener(of_channel, stream, line) for line in lines for opener in openers])
+            stream: TeeSink([opener(of_channel, stream, line) for line in lines for opener in openers])
             for stream, lines in of_channel.streams.items()
         }
 

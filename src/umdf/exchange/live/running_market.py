@@ -13,22 +13,24 @@ from itertools import chain
 
 import numpy as np
 
-from umdf.exchange.bulk.daily_statistics import DailyStatistics
-from umdf.exchange.bulk.looping_streams import LoopingStreams
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.listing import Listing, generate_listing
 from umdf.exchange.live import schedule as s
 from umdf.exchange.live.settings import ExchangeSettings
 from umdf.exchange.live.trading_steps import TradingSteps
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.matching.market import BATCH_ROWS
+from umdf.exchange.matching.market import BATCH_ROWS, Records
 from umdf.exchange.matching.order_entry import MatchingEngine
-from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, SBE, ChannelSettings
+from umdf.exchange.publish.channel_settings import FAST, SBE, ChannelSettings
+from umdf.exchange.publish.control_records import control_records
 from umdf.exchange.publish.fast_publisher import FastPublisher
-from umdf.exchange.publish.publisher import JournalBatch, Publisher
+from umdf.exchange.publish.news import NewsItem
+from umdf.exchange.publish.publication import Publication
+from umdf.exchange.publish.publisher import Publisher
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 from umdf.exchange.publish.sinks import Sink
 from umdf.exchange.session.trading_session import TradingSession
+from umdf.exchange.statistics.statistics import Statistics
 from umdf.exchange.truth.book_history import BookHistory
 
 PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
@@ -47,14 +49,14 @@ class RunningMarket:
         self.market.table[k.HEARTBEAT_NS] = NEVER  # each channel has heartbeats of its own
         self.market.instruments[self.listing.initial_count :, k.I_STATE] = k.UNKNOWN
         self.session = TradingSession(self.market, self.flush)
-        self.statistics = DailyStatistics(self.market, self.flush)
-        self.publishers = [
-            PUBLISHERS[channel.protocol](channel, self.listing, open_sinks(channel), history)
+        self.statistics = Statistics(self.market, self.flush)
+        self._news: list[NewsItem] = []
+        publishers = [
+            PUBLISHERS[channel.protocol](channel, self.listing, open_sinks(channel), history, self._news)
             for channel in settings.channels
         ]
-        self.messages = 0
-        self._loops = LoopingStreams(self.market, self.session.phases, self._publish)
-        self._next_loop = {"snapshot": NEVER, "instruments": NEVER}
+        self.publication = Publication(publishers, self.market, self._phase_records)
+        self.records = 0  # of the journal
         self.trading = TradingSteps(self)
         self._start()
 
@@ -71,36 +73,21 @@ class RunningMarket:
         if not self.schedule.is_down(self.now_ns):
             for step in chain([s.Step(self.now_ns, s.START_WEEK)], earlier):
                 if step.ts_ns == self.now_ns or step.name != s.START_WEEK:
-                    self._run_step(step)
+                    self.trading.run_step(step)
         self.flush()
 
     def advance(self, now_ns: int) -> None:
         """Do everything that is due by a time."""
         while self.now_ns < now_ns:
-            due_ns = min(now_ns, self._next_due_ns())
+            due_ns = min(now_ns, max(min(self._next_step.ts_ns, self.trading.next_due_ns), self.now_ns + 1))
             self._run_order_flow(due_ns)
             self.now_ns = max(self.now_ns, due_ns)
             self._set_market_time()
-            self._run_due()
+            while self._next_step.ts_ns <= self.now_ns:
+                step, self._next_step = self._next_step, next(self._steps)
+                self.trading.run_step(step)
+            self.trading.run_due(self.now_ns)
             self.flush()
-            self._publish_silence()
-
-    def _next_due_ns(self) -> int:
-        return max(min(self._next_step.ts_ns, self.trading.next_due_ns, *self._next_loop.values()), self.now_ns + 1)
-
-    def _run_due(self) -> None:
-        while self._next_step.ts_ns <= self.now_ns:
-            step, self._next_step = self._next_step, next(self._steps)
-            self._run_step(step)
-        self.trading.run_due(self.now_ns)
-        self._run_loops()
-
-    def _run_step(self, step: s.Step) -> None:
-        self.trading.run_step(step)
-        if step.name == s.START_WEEK:
-            self._next_loop = dict.fromkeys(self._next_loop, self.now_ns)
-        elif step.name == s.STOP_WEEK:
-            self._next_loop = dict.fromkeys(self._next_loop, NEVER)
 
     def _run_order_flow(self, until_ns: int) -> None:
         market = self.market
@@ -126,36 +113,33 @@ class RunningMarket:
     # Publishing
 
     def flush(self) -> None:
-        """Publish the journal so far."""
+        """Publish the journal so far, and what else every channel sends by now; while the platform is down, nothing."""
         records = self.engine.take_records()
-        if len(records):
-            self.messages += len(records)
-            self._publish(JournalBatch(INCREMENTAL, records, self.market.now))
-
-    def _publish(self, batch: JournalBatch) -> None:
-        for publisher in self.publishers:
-            publisher.publish(batch)
-
-    def _run_loops(self) -> None:
-        self.flush()
-        if self.now_ns >= self._next_loop["instruments"]:
-            self._next_loop["instruments"] = self.now_ns + self.settings.instrument_interval_s * SECOND_NS
-            self._loops.send_definitions()
-        if self.now_ns >= self._next_loop["snapshot"]:
-            self._next_loop["snapshot"] = self.now_ns + self.settings.snapshot_interval_s * SECOND_NS
-            self._loops.send_snapshots()
-            while self._loops.is_active:
-                self._loops.send_snapshots()
-
-    def _publish_silence(self) -> None:
-        """Let every channel send the heartbeats that are due."""
+        self.records += len(records)
+        self.statistics.on_trades(records)
         if self.trading.is_up:
-            self._publish(JournalBatch(INCREMENTAL, np.zeros((0, k.RECORD_COLUMNS), np.int64), self.now_ns))
+            self.publication.publish(records, max(self.now_ns, self.market.now))
+
+    def _phase_records(self) -> Records:
+        """The phases of all groups as they are now."""
+        phases = self.session.phases
+        records = control_records(k.GROUP_PHASE, np.full(len(phases), self.market.now))
+        records[:, k.ID], records[:, k.AUX], records[:, k.FLAGS] = np.arange(len(phases)), phases, k.SNAPSHOT
+        return records
+
+    def add_news(self, item: NewsItem) -> None:
+        self._news.append(item)
+        self.market.append(k.NEWS, None, id=len(self._news) - 1)
+
+    @property
+    def trade_count(self) -> int:
+        """Trades of the session."""
+        return int(self.market.instruments[:, k.I_TRADES].sum())
 
     def close(self) -> None:
+        """Publish what is left, and close all sinks."""
         self.flush()
-        for publisher in self.publishers:
-            publisher.close()
+        self.publication.close()
 
 
 def _bulk_settings(settings: ExchangeSettings) -> BulkSettings:

@@ -32,8 +32,9 @@ from umdf.market.calendar import ZONE
 from umdf.transport.channels_file import ChannelAddresses, LineAddress
 
 TABLES = ("exchange", "schedule", "network", "channel")
+LOOP_KEYS = ("snapshots_per_s", "definitions_per_s", "loop_pause_ms")
 CHANNEL_KEYS = ("number", "protocol", "name", "book", "depth", "generation", "lines", "heartbeat_s", "types", "groups",
-                "symbols", *STREAMS)  # fmt: skip
+                "symbols", "news_only", *LOOP_KEYS, *STREAMS)  # fmt: skip
 MIN_INSTRUMENTS, MAX_INSTRUMENTS = 10, 60_000
 MAX_RATE = 1_000_000
 DEFAULT_START = datetime(2026, 11, 16, 9, 59, 30)  # a Monday, half a minute before the stocks open
@@ -77,8 +78,6 @@ class ExchangeSettings:
     start: datetime = DEFAULT_START  # local time of São Paulo
     messages_per_s: int = 1_000  # of the order flow, about; 0: only what the operator enters
     tick_ms: int = 5
-    snapshot_interval_s: int = 60  # from the start of a snapshot loop to the next
-    instrument_interval_s: int = 120
     control: Path | None = None  # the socket of the operator
     network: Network = field(default_factory=Network)
     timetable: Timetable = field(default_factory=Timetable)
@@ -89,8 +88,6 @@ class ExchangeSettings:
             ("seed", self.seed, 0, (1 << 63) - 1),
             ("messages_per_s", self.messages_per_s, 0, MAX_RATE),
             ("tick_ms", self.tick_ms, 1, 1_000),
-            ("snapshot_interval_s", self.snapshot_interval_s, 1, 86_400),
-            ("instrument_interval_s", self.instrument_interval_s, 1, 86_400),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"exchange.{key} out of range: {value}", f"use {low} to {high}")
@@ -128,12 +125,13 @@ class _Reader:
         exchange = self._table("exchange")
         types: dict[str, type | tuple[type, ...]] = {
             "instruments": int, "catalogue": str, "seed": int, "start": (str, datetime), "messages_per_s": int,
-            "tick_ms": int, "snapshot_interval_s": int, "instrument_interval_s": int, "control": str,
+            "tick_ms": int, "control": str,
         }  # fmt: skip
         _require_types("exchange", exchange, types)
-        for key in ("catalogue", "control"):
-            if key in exchange:
-                exchange[key] = self.directory / exchange[key]
+        if "catalogue" in exchange:
+            exchange["catalogue"] = self.directory / exchange["catalogue"]
+        if "control" in exchange:
+            exchange["control"] = Path(exchange["control"])  # of the working directory, where the operator looks for it
         if "start" in exchange:
             exchange["start"] = _start_of(exchange["start"])
         network = self._network()
@@ -198,7 +196,8 @@ def _channel(place: int, table: dict[str, Any], network: Network) -> tuple[Chann
     texts: dict[str, type | tuple[type, ...]] = dict.fromkeys(("protocol", "name", "book", "generation", "lines"), str)
     lists: dict[str, type | tuple[type, ...]] = dict.fromkeys(("types", "groups", "symbols"), list)
     streams: dict[str, type | tuple[type, ...]] = dict.fromkeys(STREAMS, dict)
-    numbers: dict[str, type | tuple[type, ...]] = {"number": int, "depth": int, "heartbeat_s": (int, float)}
+    numbers: dict[str, type | tuple[type, ...]] = {"heartbeat_s": (int, float), "news_only": bool}
+    numbers |= dict.fromkeys(("number", "depth", *LOOP_KEYS), int)
     _require_types(where, table, {**numbers, **texts, **lists, **streams})
     if "number" not in table:
         refuse("has no number", "add number = 72")
@@ -212,9 +211,11 @@ def _channel(place: int, table: dict[str, Any], network: Network) -> tuple[Chann
             table.get("generation", PRIORITY),
             table.get("book", MBO).upper(),
             table.get("depth", 0),
-            Members(*(tuple(table.get(key, ())) for key in ("types", "groups", "symbols"))),
+            Members(*(tuple(table.get(key, ())) for key in lists)),
+            table.get("news_only", False),
             table.get("lines", "AB"),
-            round(table.get("heartbeat_s", 0) * 1_000),
+            heartbeat_ms=round(table.get("heartbeat_s", 0) * 1_000),
+            **{key: table[key] for key in LOOP_KEYS if key in table},
         )
     except UmdfError as error:
         raise ConfigError(error.reason, error.hint) from None
@@ -228,7 +229,7 @@ def _channel(place: int, table: dict[str, Any], network: Network) -> tuple[Chann
         settings.channel,
         settings.protocol,
         streams_of,
-        settings.book_type.lower(),
+        "none" if settings.is_news_channel else settings.book_type.lower(),
         table.get("name", ""),
         settings.heartbeat_ns / 1e9,
     )
@@ -264,7 +265,7 @@ def _require_known(table: str, values: Mapping[str, Any], known: tuple[str, ...]
 def _require_types(table: str, values: Mapping[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> None:
     _require_known(table, values, tuple(types))
     for key, value in values.items():
-        if not isinstance(value, types[key]) or isinstance(value, bool):
+        if not isinstance(value, types[key]) or (isinstance(value, bool) and types[key] is not bool):
             raise ConfigError(f"{table}: invalid {key}: {value!r}", "see docs/exchange.md for the keys of the file")
 
 
