@@ -153,7 +153,6 @@ class Publisher(ABC):
     def _derive(self, records: Records) -> DerivedRecords:
         """The records as the books of the channel need them."""
         if self._levels is not None:
-            self._levels.reserve(len(self.listing))
             return self._levels.derive(records)
         if self.settings.generation == POSITION:
             return merge_matched(records)
