@@ -120,7 +120,8 @@ def decide_in_lake(lines: list[Line], directory: Path, span_sequences: int) -> D
     day = planner.plan_day((CHANNEL, date))
     used = set[tuple[int, int]]()
     for task in day.decode_tasks:
-        span, known = Span(task["epoch"], *task["span"], OVERLAP), [Span(*each) for each in task["known"]]
+        (low, high), known = task["span"], [Span(*each) for each in task["known"]]
+        span = Span(task["epoch"], low, high, OVERLAP)
         sources = [SplitSource.from_json(source) for source in task["sources"]]
         gathered = gather_span(sources, span, SbeProtocol(CHANNEL, date), known)
         numbers = gathered.units.sequence
