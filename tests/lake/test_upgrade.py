@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType
 from lake.captures import hashes
 from lake.followed_days import FINISH
+from lake.upgraded_rows import JUDGED_ANEW, LATER_COLUMNS, check_differences
 
 from umdf.cli.app import run
 from umdf.errors import UmdfError
@@ -38,7 +39,6 @@ from umdf.lake.plan.frontier import FollowSettings
 from umdf.lake.query.lake import Lake
 from umdf.lake.runtime.local_runner import LocalRunner
 from umdf.lake.schemas import table, tables
-from umdf.market.families import JOINED, LAST, MAYBE_BAD_BOOK
 
 ARCHIVE = Path(__file__).parent / "layouts" / "layout-1.tar.gz"
 # Not taken from the source: this is what layout 1 had.
@@ -52,32 +52,6 @@ NEW_VALUES = {
     "book_check": {"verdict": {"in_doubt": "unverified", "older": "outdated"}},
     "gaps": {"cause": {"start": "join"}},
 }
-# Columns that layout 1 did not have: NULL in an upgraded lake.
-LATER_COLUMNS = {
-    "ledger": {"content_digest", "clock_offset_ns"}, "status": {"venue"},
-    "quality": {"clock_offset_ns", "filled", "incomplete_snapshots"}, "trades": {"expire_date", "btb_cert_indicator"},
-}  # fmt: skip
-# An upgrade changes words, not what an older umdf judged: in which cells an upgraded lake may differ from a new one, by
-# the values there. LAST is on more rows of mbp_1, days that begin in mid-week are joined, absent tags have defaults.
-JOIN_FLAGS = JOINED | MAYBE_BAD_BOOK
-DifferenceRule = Callable[[str, Any, Any, dict[str, Any]], bool]  # column, old and new value, new row
-JUDGED_ANEW: dict[str, DifferenceRule] = {
-    **dict.fromkeys(
-        ("ohlcv_1m", "ohlcv_1h", "ohlcv_1d"),
-        lambda column, old, new, row: column == "flags" and new == old | JOIN_FLAGS,
-    ),
-    "day_statistics": lambda column, old, new, row: (
-        column == "last_state" or (column == "flags" and new == old | JOIN_FLAGS)
-    ),
-    "gaps": lambda column, old, new, row: row["cause"] == "join" and old is None,
-    "mbp_1": lambda column, old, new, row: column == "flags" and new == old | LAST,
-    "news": lambda column, old, new, row: (column, old, new) == ("language", None, "pt"),
-    "statistics": lambda column, old, new, row: (column, old, new) == ("price_adjustment_method", None, 0),
-}
-ROW_KEY = (
-    "channel_id", "trading_date", "stream", "seq_version", "sequence", "first_sequence", "msg_index", "entry_index",
-    "instrument_id", "ts_interval",
-)  # fmt: skip
 REWRITTEN = {*NEW_NAMES, *NEW_VALUES}
 CUT_TABLES = ("mbo", "book_check", "ledger")  # renamed columns, renamed values, only descriptions
 STEPS = ["markers copied", "files rewritten", "files written", "lease checked", "intent created"]
@@ -145,17 +119,6 @@ def rows_of(name: str, found: pa.Table) -> list[str]:
     left_out = {"channel_state": {"content"}, "ledger": {"path"}}.get(name, set()) | LATER_COLUMNS.get(name, set())
     names = sorted(set(found.column_names) - left_out)
     return sorted(repr([row[column] for column in names]) for row in found.select(names).to_pylist())
-
-
-def check_differences(name: str, upgraded: list[dict[str, Any]], made: list[dict[str, Any]]) -> None:
-    """The same rows; where they differ, they may."""
-    keys = [column for column in ROW_KEY if column in upgraded[0]]
-    pairs = [sorted(rows, key=lambda row: [repr(row[key]) for key in keys]) for rows in (upgraded, made)]
-    for old, new in zip(*pairs, strict=True):
-        assert [old[key] for key in keys] == [new[key] for key in keys]
-        for column in old.keys() - LATER_COLUMNS.get(name, set()):
-            same = old[column] == new[column]
-            assert same or JUDGED_ANEW[name](column, old[column], new[column], new), (name, column, old, new)
 
 
 def renamed(name: str, found: pa.Table) -> pa.Table:
