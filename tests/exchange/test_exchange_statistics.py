@@ -359,6 +359,36 @@ def test_lending_and_forwards_have_their_details(session: Session, generation: s
     assert flags[sides["B"]] & e.BTB_LIMITED and flags[sides["A"]] & e.BTB_ALL_OR_NONE
 
 
+@pytest.mark.parametrize(("protocol", "generation"), KINDS)
+def test_anonymous_orders_and_special_trades(session: Session, protocol: str, generation: str) -> None:
+    """FX orders and trades have no firms, also if nothing but orders and trades is encoded; every special kind of trade
+    arrives with its condition (277, Binary 829)."""
+    listing = session.listing
+    fx, words = listing.index_of("USDBRLD2"), [word for word in e.TRD_SUB_TYPES.values() if word != "1"]
+    ts, count = TRADING_DATE * 86_400 * SECOND_NS, len(words) + 2
+    records = np.full((count, k.RECORD_COLUMNS), k.NULL, np.int64)
+    records[:, k.KIND], records[:, k.INSTRUMENT], records[:, k.ID] = k.TRADE, fx, 10 * np.arange(1, count + 1)
+    records[:, k.TS], records[:, k.FLAGS], records[:, k.SIDE] = ts, k.LAST, k.NO_SIDE
+    records[:, k.PRICE], records[:, k.SIZE], records[:, k.INSERT] = 5_350_000_000, 1_000, ts
+    records[:, k.FIRM], records[:, k.OTHER] = 3, 8
+    records[: len(words), k.CODE] = [e.CONDITIONS[word] for word in words]
+    records[len(words), k.CODE] = k.C_REGULAR
+    records[-1, [k.KIND, k.SIDE, k.OTHER, k.POSITION, k.CODE]] = k.ADD, k.BID, k.NULL, 1, k.NULL
+    for part in (records, records[len(words) :]):  # the latter has nothing special
+        events = publish(ChannelSettings(72, protocol, generation), listing, JournalBatch(INCREMENTAL, part.copy(), ts))
+        trades, orders = events.rows("trades"), events.rows("mbo")
+        assert set(trades.column("buyer").tolist() + trades.column("seller").tolist()) == {e.NULL}
+        (bid,) = (
+            firm for firm, side in zip(orders.column("firm"), orders.column("side"), strict=True) if side == k.BID
+        )
+        assert bid == e.NULL
+        special = trades.column("conditions") & sum(e.CONDITIONS[word] for word in words)
+        sent = [
+            0 if code == k.NULL else code & ~k.C_REGULAR for code in part[part[:, k.KIND] == k.TRADE, k.CODE].tolist()
+        ]
+        assert special.tolist() == sent
+
+
 def test_the_trade_of_a_strategy_is_one_of_each_leg() -> None:
     """10.1: a butterfly of options trades, and its legs at prices that are worth its own, in its ratios (277=1)."""
     specs = generate_catalogue(COUNT, 5, date(2026, 11, 13))

@@ -23,6 +23,7 @@ from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.bulk.trading_day import TradingDay
 from umdf.exchange.instruments.listing import Listing, generate_listing
 from umdf.exchange.matching.market import Market
+from umdf.exchange.publish.anonymous import without_firms
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, SBE
 from umdf.exchange.publish.fast_publisher import FastPublisher
 from umdf.exchange.publish.publisher import JournalBatch, Publisher
@@ -113,7 +114,7 @@ def write_capture(
         if pacer:
             pacer.wait_until(batch.ts_ns)
         if batch.stream == INCREMENTAL:
-            truth_writer.add_trades(batch.records, listing.security_id)
+            truth_writer.add_trades(without_firms(batch.records, listing), listing.security_id)
         for thread in publisher_threads:
             thread.publish(batch)
 

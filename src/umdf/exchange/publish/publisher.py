@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import unit_builder_kernel as w
+from umdf.exchange.publish.anonymous import without_firms
 from umdf.exchange.publish.channel_settings import (
     FAST,
     INCREMENTAL,
@@ -132,6 +133,7 @@ class Publisher(ABC):
             self._publish_loop(batch)
 
     def _publish_incremental(self, batch: JournalBatch) -> None:
+        batch = replace(batch, records=without_firms(batch.records, self.listing))
         chosen = self._members.of(batch.records)
         derived = self._derive(chosen.records)
         source = chosen.source[derived.source]
@@ -163,6 +165,7 @@ class Publisher(ABC):
             self._start_loop(batch)
         if self._levels is not None and batch.stream == SNAPSHOTS:
             batch = replace(batch, records=self._levels.snapshots(batch.records))
+        batch = replace(batch, records=without_firms(batch.records, self.listing))
         self._publish_records(batch, self._loop_times)
         if batch.records[-1, k.KIND] == k.SEQUENCE_RESET:
             self._is_in_loop[batch.stream], self._next_sequence[batch.stream] = False, 1
