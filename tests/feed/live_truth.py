@@ -131,6 +131,11 @@ class Follower:
         self.client.receive(packets)
         self.tick(int(packets.ts_ns[-1]) if len(packets) else self.now_ns)
 
+    def receive_recovered(self, packets: ReceivedPackets) -> None:
+        """What a recovery source returns."""
+        self.client.receive(packets)
+        self.tick(int(packets.ts_ns[-1]))
+
     def tick(self, now_ns: int) -> None:
         self.now_ns = max(self.now_ns, now_ns)
         for report in self.client.advance(self.now_ns):
