@@ -67,9 +67,10 @@ class TrueBooks:
     """The exchange's books as of a sequence that only grows, within one epoch."""
 
     def __init__(self, day: LiveDay) -> None:
-        batches = day.history._batches[day.protocol]
-        self._sequence = np.concatenate([sequence for sequence, _ in batches])
-        self._records = np.concatenate([records for _, records in batches])
+        history = day.history
+        ((_, batches),) = [each for each in history._batches.items() if each[0][0] == day.protocol]
+        self._sequence = np.concatenate([history._sequences[sequences] for _, _, sequences in batches])
+        self._records = np.concatenate([history._records[records] for _, records, _ in batches])
         order = np.argsort(self._sequence, kind="stable")
         self._sequence, self._records, self._next = self._sequence[order], self._records[order], 0
         self._ids = day.instrument_ids
@@ -79,8 +80,9 @@ class TrueBooks:
         """Apply everything up to a sequence; returns the instruments whose books were changed."""
         until, changed = int(np.searchsorted(self._sequence, sequence, side="right")), set[int]()
         for record in self._records[self._next : until].tolist():
-            everyone = record[journal.KIND] == journal.CHANNEL_RESET
-            for number in self._ids if everyone else [self._ids[record[journal.INSTRUMENT]]]:
+            everyone, instrument = record[journal.KIND] == journal.CHANNEL_RESET, record[journal.INSTRUMENT]
+            is_one = 0 <= instrument < len(self._ids)
+            for number in self._ids if everyone else [self._ids[instrument]] if is_one else []:
                 self.books[number].apply(record)
                 changed.add(number)
         self._next = max(until, self._next)

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from umdf.exchange.bulk.daily_statistics import EXCHANGE_LAST, FINAL
 from umdf.exchange.bulk.settings import SECOND_NS
-from umdf.exchange.instruments.catalogue import STOCK
+from umdf.exchange.instruments.instrument_types import types_where
 from umdf.exchange.live import schedule as s
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Indices
 from umdf.exchange.session.trading_session import AUCTIONS, PRE_CLOSE, SEPARATES
+from umdf.exchange.statistics.statistics import EXCHANGE_LAST, FINAL
 
 if TYPE_CHECKING:
     from umdf.exchange.live.running_market import RunningMarket
 
-TYPES_OF_MARKET = {s.EQUITIES: (STOCK,)}  # all other types are derivatives
+TYPES_OF_MARKET = {s.EQUITIES: types_where("is_equity")}  # all other types are derivatives
 PERIOD_NS = 30 * SECOND_NS  # of trade volumes and of looks at the theoretical prices (12.1)
 EXTENSION_NS, MAX_EXTENSIONS = 60 * SECOND_NS, 2
 EXTENSION_SHARE = 0.01  # a theoretical price that moves more in the last period extends its auction
@@ -65,7 +65,7 @@ class TradingSteps:
                 self._extensions.pop(index, None)
         if now_ns >= self._next_period:
             self._next_period = now_ns + PERIOD_NS
-            self._running.statistics.publish_periodic()
+            self._running.statistics.advance(now_ns)
             self._theoretical = self._theoretical_prices()
 
     # The week and its days
@@ -87,8 +87,8 @@ class TradingSteps:
     def morning(self, _: str) -> None:
         """Closing prices of the day before, limits, definitions."""
         listed = np.flatnonzero(self._market.is_listed)
-        self._running.statistics.publish_limits(listed)
-        self._running.statistics.start()
+        self._running.statistics.publish_start_of_day(listed)
+        self._running.statistics.advance(self._running.now_ns)
 
     def settlement(self, _: str) -> None:
         self._running.statistics.settle(FINAL)
