@@ -55,9 +55,18 @@ class LiveDay:
 
 
 def write_day(
-    directory: Path, protocol: str = "sbe", loss: float = 0.0, seed: int = 3, messages: int = 2_000
+    directory: Path,
+    protocol: str = "sbe",
+    loss: float = 0.0,
+    seed: int = 3,
+    messages: int = 2_000,
+    *,
+    channel_reset: bool = True,
 ) -> LiveDay:
-    settings, history = BulkSettings(messages, 20, protocol, loss=loss, seed=seed, channel_reset=True), BookHistory()
+    settings, history = (
+        BulkSettings(messages, 20, protocol, loss=loss, seed=seed, channel_reset=channel_reset),
+        BookHistory(),
+    )
     write_capture(settings, directory, history=history)
     ids = generate_listing(settings, np.random.default_rng([seed, 0])).security_id.tolist()
     return LiveDay(directory, protocol, history, ids)

