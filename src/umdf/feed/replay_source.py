@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Event, Thread
 
 import numpy as np
@@ -121,7 +121,3 @@ def rebuilt_packets(replayed: Replayed, ts_ns: int) -> ReceivedPackets:
     buffer = np.frombuffer(b"".join(parts), np.uint8)
     times = np.full(len(parts), ts_ns, np.int64)
     return ReceivedPackets(buffer, start, end, times, np.zeros(len(parts), np.uint16), [line])
-
-
-def open_sources(replayer: ReplayerAddresses | None) -> Sequence[ReplaySource]:
-    return [] if replayer is None else [ReplaySource(replayer)]
