@@ -40,16 +40,16 @@ class Members:
     symbols: tuple[str, ...] = ()
 
     def of(self, listing: Listing) -> NDArray[np.bool_]:
-        """Which instruments of a listing are members."""
-        chosen = np.ones(len(listing), bool)
+        """Which rows of a listing are members: none of those that are not in use."""
+        chosen = np.arange(listing.capacity) < len(listing)
         for wanted, values in (
             (self.types, listing.security_types),
-            (self.groups, [listing.groups[group] for group in listing.group.tolist()]),
+            (self.groups, [listing.groups[group] for group in listing.group[: len(listing)].tolist()]),
             (self.symbols, listing.symbols),
         ):
             if wanted:
                 names = set(wanted)
-                chosen &= np.fromiter((value in names for value in values), bool, len(listing))
+                chosen[: len(listing)] &= np.fromiter((value in names for value in values), bool, len(listing))
         return chosen
 
 
@@ -98,10 +98,6 @@ class ChannelSettings:
         object.__setattr__(self, "seq_versions", {**SEQ_VERSIONS[self.protocol], **self.seq_versions})
         if self.book_type == MBP and self.depth == 0:
             object.__setattr__(self, "depth", DEFAULT_DEPTH)
-
-    @property
-    def carries_everything(self) -> bool:
-        return not self.is_news_channel and self.members == Members()
 
     @property
     def heartbeat_ns(self) -> int:
