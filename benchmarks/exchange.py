@@ -1,23 +1,31 @@
-"""Bulk captures: messages a second with both lines and the truth. Orders from Python, per second of processor time."""
+"""Bulk captures: messages per second from start to closed files, with both lines and the truth.
+
+Publishing in ticks, on both lines by UDP: the CPU time of a tick, and packets per second of CPU time.
+"""
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.measure import Result
-from umdf.errors import UsageError
 from umdf.exchange.bulk.capture import Summary, write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.instruments.listing import generate_listing
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.matching.order_entry import MatchingEngine
-from umdf.exchange.matching.orders import CANCEL, ENTER, REQUEST, Requests
+from umdf.exchange.matching.market import Market
+from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, STREAMS, ChannelSettings
+from umdf.exchange.publish.fast_publisher import FastPublisher
+from umdf.exchange.publish.publisher import JournalBatch, Publisher
+from umdf.exchange.publish.sbe_publisher import SbePublisher
+from umdf.exchange.publish.sinks import TeeSink, UdpSink
+from umdf.transport.udp_sender import UdpDestination, UdpSender
 
 MESSAGES = {"sbe": 4_000_000, "fast": 400_000}
 WARM_MESSAGES = 20_000
@@ -25,14 +33,13 @@ INSTRUMENTS = 500
 ROUNDS = 3
 TARGETS = {"sbe": 1.0, "fast": 0.2}  # million messages a second, on 2 cores
 NAMES = {"sbe": "Binary", "fast": "FIX/FAST"}
-
-
-ORDERS, BATCH, MAX_RESTING = 100_000, 4_000, 4_000  # from Python
-ORDER_TARGETS = {"one at a time": 0.1, "in batches": 1.0}  # million orders a second
+TICK_ORDERS, TICKS = (1, 20), 200
+TICK_TARGET_US = 250.0  # of CPU, for each channel: a twentieth of a tick of 5 ms
+BURST_PACKETS, BURST_TARGET = 600, 120.0  # of a tick of 5 ms; thousands a second of CPU
+PACKET_SPACING_NS = 40_000  # so far apart that each order is a packet
 
 
 def run() -> Iterator[Result]:
-    yield from _orders_from_python()
     for protocol, messages in MESSAGES.items():
         for generation in ("priority", "position"):
             _generate(protocol, generation, WARM_MESSAGES)
@@ -45,78 +52,56 @@ def run() -> Iterator[Result]:
             figure = f"{packets:.0f} k packets/s, {megabytes:.0f} MB/s"
             name = f"bulk capture, {NAMES[protocol]}, {generation}"
             yield Result(name, figure, rate, "M messages/s", TARGETS[protocol], at_least=True)
+    yield from _ticks()
+
+
+def _ticks() -> Iterator[Result]:
+    settings = BulkSettings(100_000, 1_000)
+    listing = generate_listing(settings, np.random.default_rng(1))
+    market = Market(listing, settings)
+    market.start(settings.midnight_ns)
+    market.instruments[:, k.I_STATE] = k.OPEN
+    market.run_order_flow(40_000, 1 << 62)
+    records = market.take_records()
+    orders = records[np.isin(records[:, k.KIND], (k.ADD, k.CHANGE, k.DELETE))]
+    orders[:, k.TS] = orders[0, k.TS] + PACKET_SPACING_NS * np.arange(len(orders))
+    receivers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in "AB"]
+    for receiver in receivers:
+        receiver.bind(("127.0.0.1", 0))
+    lines = TeeSink([UdpSink(UdpSender(UdpDestination(*receiver.getsockname()))) for receiver in receivers])
+    for publisher in (
+        SbePublisher(ChannelSettings(72), listing, dict.fromkeys(STREAMS, lines)),
+        FastPublisher(ChannelSettings(72, FAST), listing, dict.fromkeys(STREAMS, lines)),
+    ):
+        name = NAMES[publisher.protocol]
+        for count in TICK_ORDERS:
+            cpu_us = _tick_cpu_us(publisher, orders, count)
+            title = f"tick of {count} orders, {name}, both lines"
+            yield Result(title, "", cpu_us, "µs of CPU", TICK_TARGET_US, at_least=False)
+        if publisher.protocol == FAST:
+            continue  # its small messages share packets
+        cpu_us = _tick_cpu_us(publisher, orders, BURST_PACKETS)
+        rate, figure = BURST_PACKETS / cpu_us * 1e3, f"{cpu_us:.0f} µs of CPU for a tick of {BURST_PACKETS}"
+        yield Result(f"burst of packets, {name}, both lines", figure, rate, "k/s of CPU", BURST_TARGET, at_least=True)
+    lines.close()
+    for receiver in receivers:
+        receiver.close()
+
+
+def _tick_cpu_us(publisher: Publisher, orders: NDArray[np.int64], count: int) -> float:
+    """CPU time of a tick of some orders, after as many to get warm."""
+    ticks = min(TICKS, len(orders) // (2 * count))
+    used_s = 0.0
+    for first in (0, ticks * count):
+        started = time.thread_time()
+        for at in range(first, first + ticks * count, count):
+            part = orders[at : at + count]
+            publisher.publish(JournalBatch(INCREMENTAL, part, int(part[-1, k.TS])))
+        used_s = time.thread_time() - started
+    return used_s / ticks * 1e6
 
 
 def _generate(protocol: str, generation: str, messages: int) -> Summary:
     settings = BulkSettings(messages, INSTRUMENTS, protocol, generation)
     with tempfile.TemporaryDirectory() as directory:
         return write_capture(settings, Path(directory))
-
-
-def _orders_from_python() -> Iterator[Result]:
-    for name, enter in (("one at a time", _enter_each), ("in batches", _enter_batches)):
-        best = float("inf")
-        for _ in range(ROUNDS):
-            engine, requests = _open_engine(), _requests()
-            start_s = time.process_time()
-            count = enter(engine, requests)
-            best = min(best, (time.process_time() - start_s) / count)
-        trades = int(engine.market.instruments[:, k.I_TRADES].sum())
-        figure = f"{best * 1e6:.2f} µs each, {trades / ORDERS:.2f} trades an order"
-        yield Result(
-            f"orders from Python, {name}", figure, 1e-6 / best, "M orders/s", ORDER_TARGETS[name], at_least=True
-        )
-
-
-def _open_engine() -> MatchingEngine:
-    settings = BulkSettings(1_000_000, INSTRUMENTS)
-    engine = MatchingEngine(generate_listing(settings, np.random.default_rng(1)), settings, settings.midnight_ns)
-    for symbol in engine.market.listing.symbols[:INSTRUMENTS]:
-        engine.set_state(symbol, k.OPEN)
-    engine.take_records()
-    return engine
-
-
-def _requests() -> Requests:
-    """Orders around the reference prices of instruments, by their activity."""
-    dice, listing = np.random.default_rng(2), _open_engine().market.listing
-    requests = np.zeros(ORDERS, REQUEST)
-    share = listing.activity[:INSTRUMENTS]
-    instrument = dice.choice(INSTRUMENTS, ORDERS, p=share / share.sum())
-    requests["action"], requests["instrument"], requests["side"] = ENTER, instrument, dice.integers(0, 2, ORDERS)
-    ticks = listing.reference_ticks[instrument] + dice.integers(-5, 6, ORDERS)
-    requests["price"], requests["size"] = ticks * listing.tick[instrument], listing.lot[instrument]
-    requests["firm"], requests["expires"] = dice.integers(1, 100, ORDERS), k.DAY
-    return requests
-
-
-def _enter_each(engine: MatchingEngine, requests: Requests) -> int:
-    """Enter orders, and cancel those that have rested for long; how many requests that were."""
-    symbols, resting, count = engine.market.listing.symbols, deque[int](), 0
-    for _, index, side, price, size, firm, _, _, _, _, _, ts_ns in requests.tolist():
-        count += 1
-        try:
-            result = engine.enter(symbols[index], side, price, size, firm=firm, ts_ns=ts_ns)
-            if result.order_id:
-                resting.append(result.order_id)
-            if len(resting) > MAX_RESTING:
-                count += 1
-                engine.cancel(resting.popleft(), ts_ns)
-        except UsageError:
-            pass  # the side is full, or the order was traded
-    engine.take_records()
-    return count
-
-
-def _enter_batches(engine: MatchingEngine, requests: Requests) -> int:
-    """The same with an array for each batch, which cancels what rests of the one before."""
-    cancels, count = np.zeros(0, REQUEST), 0
-    for first in range(0, ORDERS, BATCH):
-        batch = np.concatenate([cancels, requests[first : first + BATCH]])
-        results = engine.enter_many(batch)
-        order_ids = results["order_id"][results["order_id"] > 0]
-        cancels = np.zeros(len(order_ids), REQUEST)
-        cancels["action"], cancels["order_id"] = CANCEL, order_ids
-        count += len(batch)
-        engine.take_records()
-    return count
