@@ -46,7 +46,7 @@ _TRADE_FIELDS: dict[str, Instruction] = {
     "mDEntryBuyer": (k.FIRM, x.COPY_32),
     "mDEntrySeller": (k.OTHER, x.COPY_32),
     "tradeCondition": (k.CODE, x.CONDITIONS),
-    "trdSubType": (k.CODE, x.LEG_TRADE),
+    "trdSubType": (k.CODE, x.SUB_TYPE),
 }
 # The fields of each kind, besides the common ones.
 FIELDS_OF_KIND: dict[int, dict[str, Instruction]] = {
@@ -79,8 +79,6 @@ FIELDS_OF_KIND: dict[int, dict[str, Instruction]] = {
     k.OPEN_INTEREST: {"mDEntrySize": (k.SIZE, x.COPY_64)},
     k.HEARTBEAT: {"nextSeqNo": (k.KIND, x.NEXT_SEQUENCE)},
 }
-# Those with a TrdSubType other than that of a leg.
-SPECIAL_TRADES = sum(e.CONDITIONS[word] for word in e.TRD_SUB_TYPES.values()) & ~k.C_LEG
 ACTIONS = {k.CHANGE: e.CHANGE, k.DELETE_FROM: e.DELETE_FROM}
 NOT_SENT = {k.VOLUME, k.INDEX_VALUE, k.VOLATILITY, k.COMPOSITE}
 
@@ -145,12 +143,8 @@ class DirectEncoder:
         self._kinds[kind] = size, image.ctypes.data, program.ctypes.data, len(program), mode
 
     def supports(self, records: Numbers) -> bool:
-        """Whether every record is of a kind that can be encoded directly; a special trade (829) is not."""
-        kind = records[:, k.KIND]
-        if not self._is_supported[kind].all():
-            return False
-        conditions = records[kind == k.TRADE, k.CODE]
-        return not (conditions & SPECIAL_TRADES).any()
+        """Whether every record is of a kind that can be encoded directly."""
+        return bool(self._is_supported[records[:, k.KIND]].all())
 
     def encode(
         self, records: Numbers, rpt_seq: Numbers, next_sequence: int, seq_version: int

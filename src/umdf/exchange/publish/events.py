@@ -353,11 +353,11 @@ class EventBuilder:
 
 
 def _sub_types(conditions: Numbers) -> Numbers:
-    """829 of Binary, which has one for each special kind of trade (TrdSubType)."""
-    found = np.full(len(conditions), NONE_16, np.int16)
+    """The special type of a trade in Binary (829), which the word of its condition says too."""
+    result = np.full(len(conditions), NONE_16, np.int16)
     for code, word in e.TRD_SUB_TYPES.items():
-        found[conditions & e.CONDITIONS[word] != 0] = code
-    return found
+        result[conditions & e.CONDITIONS[word] != 0] = code
+    return result
 
 
 def _narrow(values: Numbers, dtype: str, null: int) -> Numbers:
