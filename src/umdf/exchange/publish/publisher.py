@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import unit_builder_kernel as w
-from umdf.exchange.publish.anonymous import without_firms
 from umdf.exchange.publish.channel_settings import (
     FAST,
     INCREMENTAL,
@@ -31,7 +30,7 @@ from umdf.exchange.publish.channel_settings import (
 )
 from umdf.exchange.publish.control_records import control_records, resent_records, silences
 from umdf.exchange.publish.events import EventBuilder
-from umdf.exchange.publish.member_filter import MemberFilter
+from umdf.exchange.publish.member_filter import MemberFilter, without_firms
 from umdf.exchange.publish.news import BULK_NEWS, NewsItem
 from umdf.exchange.publish.positions import merge_matched
 from umdf.exchange.publish.price_levels import DerivedRecords, PriceLevels
