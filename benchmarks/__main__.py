@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from benchmarks import book, capture, exchange, fast, replay, sbe, start
+from benchmarks import book, capture, exchange, fast, receive, replay, sbe, start
 from benchmarks.measure import Result
 
 SUITES: dict[str, ModuleType] = {
@@ -15,6 +15,7 @@ SUITES: dict[str, ModuleType] = {
     "capture": capture,
     "exchange": exchange,
     "replay": replay,
+    "receive": receive,
     "start": start,
 }
 
