@@ -106,8 +106,8 @@ class Live:
             raise
 
     def _recorded_lines(self) -> dict[FeedLine, LineAddress]:
-        """Every line, and in files of its own what a recovery source returns: as late packets of line A's group, because
-        nothing in FIX/FAST packets states their channel."""
+        """Every line; and what a recovery source returns, in files of its own, as late packets of line A's group:
+        FIX/FAST packets do not state their channel."""
         lines = dict(self._addresses)
         for line, where in self._addresses.items():
             if line.kind == StreamKind.INCREMENTAL and line.line == "A":
