@@ -81,18 +81,19 @@ def test_gaps_on_the_network_are_filled_by_the_replayer_and_recorded(tmp_path: P
     gaps = []
     with Live(tmp_path / "channels.toml", record=tmp_path / "recording") as live:
         live.subscribe(schema="gaps", callback=gaps.append)
-        (feed,) = live.client.feeds.values()
+        (feed,), replay = live.client.feeds.values(), live.replay
+        assert replay is not None
         end_ns, deadline = running.now_ns + sized(8, 600) * 1_000 * MS, time.monotonic() + DEADLINE_S
         while running.now_ns < end_ns:
             running.advance(running.now_ns + 20 * MS)
             live.poll(0.001)
         # Quiet: the flow has ended, and a snapshot loop answers what remains.
         running.settings = replace(settings, messages_per_s=0)
-        while (feed.state != FeedState.LIVE or not live.replay.counts.messages) and time.monotonic() < deadline:
+        while (feed.state != FeedState.LIVE or not replay.counts.messages) and time.monotonic() < deadline:
             running.advance(running.now_ns + 500 * MS)
             live.poll(0.02)
-        totals, counts = feed.totals, live.replay.counts
-        assert feed.state == FeedState.LIVE, (totals, counts, live.replay.last_error)
+        totals, counts = feed.totals, replay.counts
+        assert feed.state == FeedState.LIVE, (totals, counts, replay.last_error)
         books = {number: feed.channel.book(number) for number in feed.instrument_ids()}
     running.close()
     replayers.stop()
