@@ -120,7 +120,7 @@ def test_an_end_that_is_no_unit_may_be_the_first_that_a_task_reads() -> None:
             tracker = LoopTracker(has_send_times=False)
             for at in some:
                 if at in ends:
-                    tracker.end_loop(at * 10**6 - 1)
+                    tracker.end_loop(at * 10**6 - 1, numbers[at - 1] + 1)
                 row = np.array([at], np.int64)
                 tracker.add(row * 0, row * 0 + numbers[at], row * 10**6, row, np.zeros(1, np.bool_))
             parts += tracker.loops()

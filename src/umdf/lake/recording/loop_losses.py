@@ -31,7 +31,8 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop, or the part of it that was recorded, on one line. Without numbers (`last` is 0): only its end."""
+    """A loop, or the part of it that was recorded, on one line. Without numbers (`last` is 0): only its end, whose
+    number is `first`."""
 
     epoch: int
     first: int
@@ -89,6 +90,7 @@ class LoopTracker:
         self._loops: list[Loop] = []
         self._runs: list[tuple[Numbers, Numbers]] = []  # of the current loop: numbers and times
         self._epoch, self._last, self._has_end = 0, 0, False
+        self._end = (0, 0)  # number and time of an end that is no unit
         self._recent = np.empty(0, np.int64)  # contents
 
     def add(self, epoch: Numbers, number: Numbers, ts: Numbers, content: Numbers, is_end: Mask) -> None:
@@ -107,11 +109,12 @@ class LoopTracker:
         for low, high in pairwise(edges):
             self._add_run(int(epoch[low]), number[low:high], ts[low:high], bool(is_end[high - 1]))
 
-    def end_loop(self, ts: int) -> None:
-        """The loop has ended, with a message that is no unit. It may be the first that this task has of the loop."""
-        self._has_end = bool(self._runs)
+    def end_loop(self, ts: int, number: int) -> None:
+        """The loop has ended, with a message of this number that is no unit. It may be the first that this task has of
+        the loop."""
+        self._has_end, self._end = bool(self._runs), (number, ts)
         if not self._runs and not self._loops:
-            self._loops.append(Loop(self._epoch, 1, 0, ts, ts, True))
+            self._loops.append(Loop(self._epoch, number, 0, ts, ts, True))
 
     def loops(self) -> list[Loop]:
         """Call it after the last unit."""
@@ -144,9 +147,14 @@ class LoopTracker:
             number, times = number[order], ts[order]
             holes = np.flatnonzero(np.diff(number) > 1)
             missing = [(int(number[at]) + 1, int(number[at + 1]) - 1, int(times[at + 1])) for at in holes.tolist()]
-            ends = int(number[0]), int(number[-1]), int(ts.min()), int(ts.max())
-            self._loops.append(Loop(self._epoch, *ends, self._has_end, missing))
-        self._runs, self._has_end = [], False
+            last, (end, ts_end) = int(number[-1]), self._end
+            if self._has_end and end > last + 1:
+                missing.append((last + 1, end - 1, ts_end))
+                last = end - 1
+            self._loops.append(
+                Loop(self._epoch, int(number[0]), last, int(ts.min()), int(ts.max()), self._has_end, missing)
+            )
+        self._runs, self._has_end, self._end = [], False, (0, 0)
 
 
 def join_loops(parts: Iterable[Loop]) -> list[Loop]:
@@ -156,7 +164,7 @@ def join_loops(parts: Iterable[Loop]) -> list[Loop]:
         before = joined[-1] if joined else None
         if not part.last:
             if before is not None and not before.has_end and part.ts_first - before.ts_last <= MAX_PAUSE_NS:
-                joined[-1] = replace(before, has_end=True)
+                joined[-1] = _ended(before, part)
             continue
         if before is None or not _continues(before, part):
             joined.append(part)
@@ -165,6 +173,11 @@ def join_loops(parts: Iterable[Loop]) -> list[Loop]:
         missing = [*before.missing, *hole, *part.missing]
         joined[-1] = replace(before, last=part.last, ts_last=part.ts_last, has_end=part.has_end, missing=missing)
     return joined
+
+
+def _ended(loop: Loop, end: Loop) -> Loop:
+    hole = [(loop.last + 1, end.first - 1, end.ts_first)] if end.first > loop.last + 1 else []
+    return replace(loop, has_end=True, last=max(loop.last, end.first - 1), missing=[*loop.missing, *hole])
 
 
 def _continues(before: Loop, part: Loop) -> bool:

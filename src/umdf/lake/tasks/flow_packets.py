@@ -84,6 +84,7 @@ class FlowPackets:
     message_key: Numbers  # distinguishes the chunks of one message
     reasons: dict[int, str] = field(default_factory=dict)  # for corrupt or unknown packets
     is_other_date: NDArray[np.bool_] | None = None  # packets of another date
+    reset_number: Numbers | None = None  # of a FAST SequenceReset, which is no unit; 0 where the packet has none
 
 
 class PacketReader(Protocol):

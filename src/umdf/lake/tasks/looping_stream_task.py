@@ -116,19 +116,17 @@ class LoopingStream:
         content = content_hashes(units.buffer, units.start, units.end, units.sequence)
         is_end = is_loop_end(units, self.task["protocol"])
         # A FAST reset is no unit: the loop ends with the unit before it.
-        kept = np.bincount(packets.message_packet_row, minlength=len(packets.message_counts))
-        resets = (
-            np.flatnonzero(packets.message_counts > kept) if self.task["protocol"] != SBE else np.empty(0, np.int64)
-        )
+        has_reset = packets.reset_number if packets.reset_number is not None else np.zeros(len(sent), np.int64)
+        resets = np.flatnonzero(has_reset)
         edges = np.searchsorted(packet_row, resets, side="right").tolist()
-        ends = [*ts_recv[resets].tolist(), None]
-        for (low, high), ts_end in zip(pairwise([0, *edges, len(units)]), ends, strict=True):
+        ends = [*zip(ts_recv[resets].tolist(), has_reset[resets].tolist(), strict=True), None]
+        for (low, high), end in zip(pairwise([0, *edges, len(units)]), ends, strict=True):
             own = np.arange(low, high)
             if packets.is_other_date is not None:
                 own = own[~packets.is_other_date[packet_row[own]]]
             self.loops.add(units.epoch[own], units.sequence[own], ts[own], content[own], is_end[own])
-            if ts_end is not None:
-                self.loops.end_loop(ts_end)
+            if end is not None:
+                self.loops.end_loop(*end)
 
     def write_quarantine(self, target: FileTarget) -> FileAdd | None:
         return write_quarantine(

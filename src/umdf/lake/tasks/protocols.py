@@ -133,6 +133,8 @@ class FastProtocol:
         kind[count == 0] = CORRUPT
         message_columns = chunks.packet.astype(np.int64), chunks.msg_seq_num.astype(np.int64), chunks.current_chunk
         is_reset = np.isin(peek_templates(units), self._resets)  # type: ignore[arg-type]
+        reset_number = np.zeros(len(batch), np.int64)
+        reset_number[packet_row[is_reset]] = units.sequence[is_reset]
         if is_reset.any():  # a reset belongs to no epoch
             reset = packet_row[is_reset] << 16 | units.msg_index[is_reset]
             kind[packet_row[is_reset]] = RESET
@@ -155,7 +157,7 @@ class FastProtocol:
         is_other_date = (number == 0) & (date != self.trading_date)
         message_columns = frame_row, numbers, keys
         return FlowPackets(
-            units, packet_row, number, epoch, sent, kind, count, *message_columns, reasons, is_other_date
+            units, packet_row, number, epoch, sent, kind, count, *message_columns, reasons, is_other_date, reset_number
         )
 
     def _messages(
