@@ -46,7 +46,9 @@ class Market:
         self._quantiles = _quantile_tables()
         self._weighted_instruments = _weighted_indices(listing)
         self._expiries = np.zeros((2, MAX_EXPIRIES, k.EXPIRY_BYTES // 8), np.int64)
-        self._scratch = np.zeros(4_096, np.uint8)
+        self._scratch = np.zeros(k.REFILLS_OFFSET + k.ORDER_BYTES * max(k.MAX_FILLS, 2 * int(capacity.max())), np.uint8)
+        self.last_trades = np.full((2, count), k.NULL, np.int64)  # price and size
+        self.instruments[:, k.I_LAST] = k.NULL
         self._fill_instruments(listing, capacity)
         table = self.table
         table[k.RNG] = np.random.default_rng([settings.seed, 1]).integers(1, 1 << 62)
@@ -79,8 +81,11 @@ class Market:
         self.clear_session(np.arange(len(listing)))
 
     def clear_session(self, indices: Indices) -> None:
-        """Reset the statistics of the session."""
+        """Reset the statistics of the session; `last_trades` keeps what it ended with."""
         table = self.instruments
+        traded = indices[table[indices, k.I_LAST] != k.NULL]
+        self.last_trades[0, traded] = table[traded, k.I_LAST]
+        self.last_trades[1, traded] = self.statistic_values(k.S_LAST)[traded, k.V_SIZE]
         table[indices, k.I_LAST], table[indices, k.I_HIGH] = k.NULL, k.NULL
         table[indices, k.I_LOW] = np.iinfo(np.int64).max
         for column in (k.I_QUANTITY, k.I_TURNOVER, k.I_TRADES, k.I_OPENED, k.I_BUST_ID, k.I_VOLUME_TRADES):
@@ -99,6 +104,11 @@ class Market:
     @property
     def rows(self) -> int:
         return int(self.table[k.ROWS])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the journal may have no space for an event."""
+        return self.rows + self.margin > int(self.table[k.CAPACITY])
 
     @property
     def is_listed(self) -> NDArray[np.bool_]:
@@ -168,9 +178,11 @@ class Market:
         if count:
             self.table[k.LAST_TS] = records[-1, k.TS]
 
-    def publish_statistic(self, statistic: int, kind: int, indices: Indices, **columns: Any) -> None:
+    def publish_statistic(
+        self, statistic: int, kind: int, indices: Indices, *, spacing_ns: int = EVENT_SPACING_NS, **columns: Any
+    ) -> None:
         """Publish a statistic of some instruments, and store it as last published."""
-        self.append_each(kind, indices, **columns)
+        self.append_each(kind, indices, spacing_ns=spacing_ns, **columns)
         value = self.statistic_values(statistic)
         value[indices, : k.V_TS] = k.NULL
         value[indices, k.V_KIND], value[indices, k.V_SIDE], value[indices, k.V_PRESENT] = kind, k.NO_SIDE, 1
@@ -200,6 +212,11 @@ class Market:
         """End the auction of one instrument."""
         self.table[[k.GROUP, k.STATE_SELECTED]] = -1, self.instruments[index, k.I_STATE]
         self._over_instruments(uncross_all, flush, index, index + 1)
+
+    def bust_pending_of(self, index: int) -> None:
+        """Bust the trade of an instrument that the order flow would bust later."""
+        self.table[[k.FIRST, k.STOP]] = index, index + 1
+        bust_all_pending(self.table.ctypes.data)
 
     def bust_pending(self, flush: Callable[[], None]) -> None:
         self._over_instruments(bust_all_pending, flush, 0, len(self.listing))

@@ -20,6 +20,8 @@ from umdf.exchange.matching.memory_layout_kernel import (
     COUNT,
     EXECUTION,
     EXECUTION_SUMMARY,
+    FILL_BYTES,
+    FILLS_OFFSET,
     HAS_OPENING_PRICE,
     HAS_TRADED,
     HIGH,
@@ -47,6 +49,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     LAST,
     LAST_PRICE,
     LOW,
+    NEVER_LAST_PRICE,
     NO_SIDE,
     NULL,
     OPEN,
@@ -66,7 +69,7 @@ FIRST_IMPLIED_ID = 1 << 62  # ids of implied orders are larger than those of oth
 BUST_EVERY = 2048  # trades, and where one is requested
 BUST_REQUESTED = -1  # instead of a trade id: the next trade that can be busted will be
 BUST_DELAY_NS = 500_000_000
-FILLS_OFFSET, FILL_BYTES = 2_048, 24  # in the scratch memory: price, size and maker of the fills of an aggressor
+NEVER_BUSTED = -1  # the random bits of a trade that the order flow does not bust
 
 
 @inlined
@@ -93,7 +96,7 @@ def opening_condition(instrument):
 
 @outlined
 def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, flags, bits):
-    """Append one trade and update the session's statistics. A leg trade does not change the last price (13.4)."""
+    """Append one trade and update the session's statistics, but the range of prices."""
     store_i64(instrument, I_OPENED * 8, load_i64(instrument, I_OPENED * 8) | HAS_TRADED)
     trade_id = load_i64(instrument, I_TRADE_ID * 8) + 10
     store_i64(instrument, I_TRADE_ID * 8, trade_id)
@@ -101,7 +104,7 @@ def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, 
     store_i64(instrument, I_QUANTITY * 8, quantity)
     store_i64(instrument, I_TURNOVER * 8, load_i64(instrument, I_TURNOVER * 8) + price // VOLUME_UNIT * size)
     store_i64(instrument, I_TRADES * 8, load_i64(instrument, I_TRADES * 8) + 1)
-    if conditions & C_LEG == 0:
+    if conditions & NEVER_LAST_PRICE == 0:
         if load_i64(instrument, I_LAST * 8) == price:
             conditions |= C_LAST
         store_i64(instrument, I_LAST * 8, price)
@@ -203,9 +206,9 @@ def emit_leg_trades(t, instrument, ts, fills, filled, buys, firm):
 
 
 @outlined
-def emit_cross(t, instrument, ts, price, size, firm):
-    """Append a cross: both sides are of one firm, the book does not change."""
+def emit_cross(t, instrument, ts, price, size, buyer, seller):
+    """Append a cross: the book does not change."""
     conditions = C_CROSSED | opening_condition(instrument)
     emit_execution_summary(t, instrument, ts, NO_SIDE, price, size, NULL)
-    emit_trade(t, instrument, ts, NO_SIDE, price, size, firm, firm, conditions, 0, 1)
+    emit_trade(t, instrument, ts, NO_SIDE, price, size, buyer, seller, conditions, 0, 1)
     emit_trade_statistics(t, instrument, ts, price, price, price, LAST)
