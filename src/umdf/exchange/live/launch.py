@@ -11,9 +11,11 @@ from typing import Any
 
 from umdf.errors import ConfigError
 from umdf.exchange.live import schedule as s
+from umdf.exchange.live.exchange import Exchange
+from umdf.exchange.live.operator_commands import answer
 from umdf.exchange.live.outputs import Captures, OpenLine, sinks_of, udp_lines
-from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.live.settings import ExchangeSettings
+from umdf.transport.control_socket import ControlServer
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class OpenedExchange:
-    exchange: RunningMarket
+    exchange: Exchange
     wait: Callable[[float], None]  # seconds; commands of the operator are answered meanwhile
     captures: Captures | None
 
@@ -56,7 +58,10 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
     if not outputs.sends_udp and outputs.captures is None:
         raise ConfigError("nothing is published: neither UDP nor captures", "use --captures DIR, or leave --no-udp out")
     with ExitStack() as stack:
-        wait = time.sleep
+        wait: Callable[[float], None] = time.sleep
+        server = ControlServer(outputs.control) if outputs.control is not None else None
+        if server is not None:
+            stack.callback(server.close)
         openers: list[OpenLine] = []
         captures = None
         if outputs.captures is not None:
@@ -64,6 +69,12 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
             openers.append(captures.open_line)
         if outputs.sends_udp:
             openers.append(udp_lines(settings.network.ttl))
-        exchange = RunningMarket(settings, sinks_of(settings, openers))
+        exchange = Exchange(settings, sinks_of(settings, openers))
         stack.callback(exchange.close)
+        if server is not None:
+            wait = _answering(server, exchange)
         yield OpenedExchange(exchange, wait, captures)
+
+
+def _answering(server: ControlServer, exchange: Exchange) -> Callable[[float], None]:
+    return lambda seconds: server.wait(seconds, lambda line: answer(exchange, line))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umdf.exchange.bulk.daily_statistics import DailyStatistics
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
@@ -20,7 +21,7 @@ from umdf.exchange.live import schedule as s
 from umdf.exchange.live.settings import ExchangeSettings
 from umdf.exchange.live.trading_steps import TradingSteps
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.matching.market import BATCH_ROWS, Records
+from umdf.exchange.matching.market import BATCH_ROWS, Indices, Records
 from umdf.exchange.matching.order_entry import MatchingEngine
 from umdf.exchange.publish.channel_settings import FAST, SBE, ChannelSettings
 from umdf.exchange.publish.control_records import control_records
@@ -35,6 +36,7 @@ from umdf.exchange.truth.book_history import BookHistory
 
 PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
 NEVER = 1 << 62
+OF_A_SESSION = (k.TRADE, k.BUST, k.OPENING, k.EXECUTION, k.STATE)  # kinds of records that have 336
 QUIET_NS = SECOND_NS  # between two looks at the clock while nothing trades
 OpenSinks = Callable[[ChannelSettings], Mapping[str, Sink]]
 
@@ -55,7 +57,7 @@ class RunningMarket:
             PUBLISHERS[channel.protocol](channel, self.listing, open_sinks(channel), history, self._news)
             for channel in settings.channels
         ]
-        self.publication = Publication(publishers, self.market, self._phase_records)
+        self.publication = Publication(publishers, self, self._phase_records)
         self.records = 0  # of the journal
         self.trading = TradingSteps(self)
         self._start()
@@ -116,14 +118,32 @@ class RunningMarket:
         """Publish the journal so far, and what else every channel sends by now; while the platform is down, nothing."""
         records = self.engine.take_records()
         self.records += len(records)
+        self.trading.watch_auctions(records)
+        mark_after_market(records, self.listing.group, self.session.is_after_market)
         if self.trading.is_up:
             self.publication.publish(records, max(self.now_ns, self.market.now))
+
+    def restart_numbering(self) -> None:
+        """Number the incremental streams from 1 again, at the start of a week."""
+        self.publication.reset_sequences(self.now_ns)
+
+    # What the publication reads
+
+    @property
+    def is_listed(self) -> NDArray[np.bool_]:
+        return self.market.is_listed
+
+    def snapshots(self, first: int, stop: int) -> tuple[Records, int]:
+        records, next_index = self.market.snapshots(first, stop)
+        mark_after_market(records, self.listing.group, self.session.is_after_market)
+        return records, next_index
 
     def _phase_records(self) -> Records:
         """The phases of all groups as they are now."""
         phases = self.session.phases
         records = control_records(k.GROUP_PHASE, np.full(len(phases), self.market.now))
-        records[:, k.ID], records[:, k.AUX], records[:, k.FLAGS] = np.arange(len(phases)), phases, k.SNAPSHOT
+        records[:, k.ID], records[:, k.AUX] = np.arange(len(phases)), phases
+        records[:, k.FLAGS] = k.SNAPSHOT | np.where(self.session.is_after_market, k.AFTER_MARKET, 0)
         return records
 
     def add_news(self, item: NewsItem) -> None:
@@ -139,6 +159,14 @@ class RunningMarket:
         """Publish what is left, and close all sinks."""
         self.flush()
         self.publication.close()
+
+
+def mark_after_market(records: Records, group: Indices, is_after_market: NDArray[np.bool_]) -> None:
+    """Mark trades, statistics and states of the instruments whose groups are in the after-market (336=6)."""
+    if is_after_market.any() and len(records):
+        index = np.maximum(records[:, k.INSTRUMENT], 0)
+        marked = (records[:, k.INSTRUMENT] >= 0) & is_after_market[group[index]]
+        records[marked & np.isin(records[:, k.KIND], OF_A_SESSION), k.FLAGS] |= k.AFTER_MARKET
 
 
 def _bulk_settings(settings: ExchangeSettings) -> BulkSettings:

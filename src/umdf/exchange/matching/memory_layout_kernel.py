@@ -52,6 +52,7 @@ BID, ASK, NO_SIDE = 66, 65, 78  # as events name a side: B, A, N
 # Bits of FLAGS: the events' own, and two of the journal.
 LAST, SNAPSHOT, IMPLIED, RECOVERY = 128, 32, 256, 512
 DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be busted later
+AFTER_MARKET = 1 << 22  # of the session after the market (336=6), set by the live exchange
 
 # Kinds of records.
 (

@@ -30,7 +30,19 @@ from umdf.exchange.matching.market import Market, Records
 from umdf.exchange.matching.order_index_kernel import INDEX_ENTRY_BYTES, index_order, rebuild_index
 from umdf.exchange.matching.order_requests_kernel import process_requests
 from umdf.exchange.matching.orders import (
-    ASK, BID, DAY, LIMIT, REQUEST, RESULT, EntryResult, Order, OrderBook, Requests, Results, Theoretical, last_day_of,
+    ASK,
+    BID,
+    DAY,
+    LIMIT,
+    REQUEST,
+    RESULT,
+    EntryResult,
+    Order,
+    OrderBook,
+    Requests,
+    Results,
+    Theoretical,
+    last_day_of,
     refusal_error,
 )  # fmt: skip
 from umdf.exchange.matching.session_trades import SessionTrades
@@ -125,10 +137,10 @@ class MatchingEngine:
         """Delete all orders of an instrument, in any state; their quantity."""
         return self._delete(None, symbol, removal.ANY_DAY, True, ts_ns)
 
-    def expire_orders(self, ts_ns: int, date: int) -> int:
+    def expire_orders(self, ts_ns: int, date: int, symbol: str | None = None) -> int:
         """Delete the orders that end with a day (days since 1970): those for the day, and by their date; the quantity.
         Orders that are good till cancelled stay."""
-        return self._delete(None, None, max(date, k.DAY), True, ts_ns)
+        return self._delete(None, symbol, max(date, k.DAY), True, ts_ns)
 
     def restate_orders(self, ts_ns: int, symbols: Iterable[str] | None = None, *, new_ids: bool = False) -> None:
         """Empty books and send their orders as new with the time of their entry (37016, 37017): in the morning, or
@@ -191,7 +203,9 @@ class MatchingEngine:
 
     # States and auctions
 
-    def set_state(self, symbol: str, state: int, event: int | None = None, *, ts_ns: int, opens_at_ns: int | None = None) -> None:
+    def set_state(
+        self, symbol: str, state: int, event: int | None = None, *, ts_ns: int, opens_at_ns: int | None = None
+    ) -> None:
         """Change the state of an instrument. An auction trades before it ends (11.1), in Open nothing can be crossed.
 
         `event` (1174) is by default whether the state is that of the group.

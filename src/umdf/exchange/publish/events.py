@@ -20,7 +20,8 @@ from umdf.market.rows import Events, RepeatingGroup, Rows, Text, Units, text_col
 Numbers = NDArray[Any]
 EVENT_FLAGS = 0xFFFF  # the flags that events have
 NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
-LEG_TRADE, REGULAR_SESSION = 102, 1
+LEG_TRADE = 102
+REGULAR_SESSION, AFTER_MARKET_SESSION = 1, 6  # 336
 FEED_TYPES = {MBO: "MBO", MBP: "STD", TOB: "STD"}  # 1022
 SETTLEMENT_VENUE, ELECTRONIC_VENUE = ord("A"), ord("E")
 
@@ -162,7 +163,7 @@ class EventBuilder:
             "ts_insert": records[k.INSERT],
             "trade_volume": records[k.AUX],
             "net_change": records[k.POSITION],
-            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "trading_session": _trading_session(records),
             "trade_date": self._trade_date(records),
             "venue": self._constant(records, ELECTRONIC_VENUE, "u1"),
         }
@@ -201,7 +202,7 @@ class EventBuilder:
             "buyer": records[k.FIRM],
             "seller": np.where(last, other, e.NULL),
             "trade_date": self._trade_date(records),
-            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "trading_session": _trading_session(records),
             "venue": np.where(is_settlement, SETTLEMENT_VENUE, ELECTRONIC_VENUE).astype(np.uint8),
             "entry_type": ENTRY_TYPES[kind],
         }
@@ -215,7 +216,7 @@ class EventBuilder:
             "phase": _narrow(phase, "i2", NONE_16),
             "state": _narrow(state, "i2", NONE_16),
             "event": _narrow(records[k.CODE], "i2", NONE_16),
-            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "trading_session": _trading_session(records),
             "ts_open": records[k.INSERT],
             "trade_date": self._trade_date(records),
         }
@@ -311,6 +312,11 @@ class EventBuilder:
 
 def _narrow(values: Numbers, dtype: str, null: int) -> Numbers:
     return np.where(values == k.NULL, null, values).astype(dtype)
+
+
+def _trading_session(records: FamilyColumns) -> Numbers:
+    is_after_market = records[k.FLAGS] & k.AFTER_MARKET != 0
+    return np.where(is_after_market, AFTER_MARKET_SESSION, REGULAR_SESSION).astype(np.int8)
 
 
 def _set_or_deleted(records: FamilyColumns) -> Numbers:
