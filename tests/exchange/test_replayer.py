@@ -68,7 +68,7 @@ class Client:
 
 
 def service_of(history: ChannelHistory, retention: str = WEEK, *switches: Switch) -> ReplayService:
-    return ReplayService({"72": history}, ReplaySettings(switches=set(switches)), Profile(retention))
+    return ReplayService({"72": history}, ReplaySettings(switches=set(switches)), Profile(retention), lambda: NOW)
 
 
 def outcome(received: list[FixMessage]) -> tuple:

@@ -34,7 +34,7 @@ def data_of(sequence: int) -> bytes:
 def server(tmp_path: Path) -> Iterator[ReplayerServer]:
     history = ChannelHistory(tmp_path / "channel-072")
     history.append((sequence, time.time_ns() - 60_000_000_000, data_of(sequence)) for sequence in range(1, 5_001))
-    service = ReplayService({"72": history}, ReplaySettings(), Profile(WEEK))
+    service = ReplayService({"72": history}, ReplaySettings(), Profile(WEEK), time.time_ns)
     own = ReplayerServer(ReplayerSettings((LOCALHOST, 0), "REPLAYER", max_sessions=210), service)
     own.start()
     yield own

@@ -137,7 +137,7 @@ class ReplayerConnection:
             )  # fmt: skip
             self.session.send(m.ACKNOWLEDGMENT, refusal.fields(), now_ns)
             return
-        answer = self._service.request(request, now_ns, in_progress=self._parts is not None)
+        answer = self._service.request(request, in_progress=self._parts is not None)
         self.session.send(m.ACKNOWLEDGMENT, answer.acknowledgment.fields(), now_ns)
         if answer.parts is not None:
             self._parts = answer.parts

@@ -13,7 +13,9 @@ import os
 import re
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import RLock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +31,10 @@ _NAME = re.compile(r"(\d{4,})\.index")
 
 
 class ChannelHistory:
-    """The log of one channel."""
+    """The log of one channel. One thread may write while others read."""
 
     def __init__(self, directory: Path) -> None:
+        self._lock = RLock()  # files are exchanged when an epoch starts
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         epochs = sorted(int(found[1]) for path in directory.iterdir() if (found := _NAME.fullmatch(path.name)))
@@ -78,44 +81,43 @@ class ChannelHistory:
 
     def append(self, messages: Iterable[tuple[int, int, bytes]]) -> None:
         """Append messages: sequence, when it was sent, and its bytes. A lower sequence starts a new epoch."""
-        entries: list[tuple[int, int, int, int, int]] = []
-        parts: list[bytes] = []
-        for sequence, ts_ns, data in messages:
-            if self.last and sequence <= self.last:
-                self._write(entries, parts)
-                self.start_epoch()
-            if self.last and sequence - self.last - 1 > MAX_MISSING:
-                raise UmdfError(
-                    f"sequence {sequence} is far beyond the history, which ends at {self.last}: {self._directory}",
-                    "use another directory, or reset the channel",
-                )
-            if self.last:  # never sent by this process: an answer names them as not available
-                entries += [(missing, ts_ns, self._bytes, 0, 0) for missing in range(self.last + 1, sequence)]
-            entries.append((sequence, ts_ns, self._bytes, len(data), _crc(sequence, data)))
-            parts.append(data)
-            self.first, self.last, self._bytes = self.first or sequence, sequence, self._bytes + len(data)
-        self._write(entries, parts)
+        with self._lock:
+            batch = _Batch(self.last, self._bytes)
+            for sequence, ts_ns, data in messages:
+                if batch.last and sequence <= batch.last:
+                    self._write(batch)
+                    self.start_epoch()
+                    batch = _Batch(0, 0)
+                if batch.last and sequence - batch.last - 1 > MAX_MISSING:
+                    raise UmdfError(
+                        f"sequence {sequence} is far beyond the history, which ends at {batch.last}: {self._directory}",
+                        "use another directory, or reset the channel",
+                    )
+                batch.add(sequence, ts_ns, data)
+            self._write(batch)
 
-    def _write(self, entries: list[tuple[int, int, int, int, int]], parts: list[bytes]) -> None:
+    def _write(self, batch: _Batch) -> None:
+        if not batch.entries:
+            return
         sizes = os.fstat(self._messages).st_size, os.fstat(self._index).st_size
         try:
-            _write_all(self._messages, b"".join(parts))
-            _write_all(self._index, np.array(entries, ENTRY).tobytes())
+            _write_all(self._messages, b"".join(batch.parts))
+            _write_all(self._index, np.array(batch.entries, ENTRY).tobytes())
         except OSError as error:
             os.ftruncate(self._messages, sizes[0])
             os.ftruncate(self._index, sizes[1])
             reason = f"the replayer's history cannot be written: {self._directory}: {error.strerror}"
             raise UmdfError(reason, "free space, and start the exchange again") from error
-        entries.clear()
-        parts.clear()
+        self.first, self.last, self._bytes = self.first or batch.entries[0][0], batch.last, batch.bytes
 
     def start_epoch(self) -> None:
         """Begin again: nothing before is served from now on."""
-        old = self.epoch
-        self.close()
-        self.epoch += 1
-        self._open()
-        self._remove(old)
+        with self._lock:
+            old = self.epoch
+            self.close()
+            self.epoch += 1
+            self._open()
+            self._remove(old)
 
     def _remove(self, epoch: int) -> None:
         for path in self._paths(epoch):
@@ -139,21 +141,40 @@ class ChannelHistory:
         if not len(entries):
             return []
         begin, end = int(entries["offset"][0]), int(entries["offset"][-1] + entries["size"][-1])
-        data = os.pread(self._messages, end - begin, begin)
+        with self._lock:
+            data = os.pread(self._messages, end - begin, begin)
         rows = zip(*(entries[name].tolist() for name in ("sequence", "offset", "size", "crc")), strict=True)
         found = ((sequence, data[at - begin : at - begin + size], crc) for sequence, at, size, crc in rows if size)
         return [(sequence, part) for sequence, part, crc in found if _crc(sequence, part) == crc]
 
     def first_since(self, ts_ns: int) -> int:
         """The first sequence sent at or after a time; behind the last if there is none."""
-        low, high = 0, self.last - self.first + 1 if self.last else 0
-        while low < high:
-            middle = (low + high) // 2
-            if int(self._entries(middle, 1)["ts_ns"][0]) < ts_ns:
-                low = middle + 1
-            else:
-                high = middle
-        return self.first + low
+        with self._lock:
+            low, high = 0, self.last - self.first + 1 if self.last else 0
+            while low < high:
+                middle = (low + high) // 2
+                if int(self._entries(middle, 1)["ts_ns"][0]) < ts_ns:
+                    low = middle + 1
+                else:
+                    high = middle
+            return self.first + low
+
+
+@dataclass
+class _Batch:
+    """Messages to be written, behind the last sequence and the bytes that are written."""
+
+    last: int
+    bytes: int
+    entries: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
+
+    def add(self, sequence: int, ts_ns: int, data: bytes) -> None:
+        if self.last:  # never sent by this process: an answer names them as not available
+            self.entries += [(missing, ts_ns, self.bytes, 0, 0) for missing in range(self.last + 1, sequence)]
+        self.entries.append((sequence, ts_ns, self.bytes, len(data), _crc(sequence, data)))
+        self.parts.append(data)
+        self.last, self.bytes = sequence, self.bytes + len(data)
 
 
 def _crc(sequence: int, data: bytes) -> int:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 
 from umdf.exchange.replayer.connection import CompIds, ReplayerConnection, ReplayerId
-from umdf.exchange.replayer.service import ReplayService
+from umdf.exchange.replayer.retention import SESSION
+from umdf.exchange.replayer.service import AVAILABLE_AFTER_MS, ReplayService
 from umdf.transport.tcp import Address, TcpLimits, TcpLoop
 
 
@@ -17,6 +18,8 @@ class ReplayerSettings:
     address: Address
     comp_id: str
     clients: frozenset[str] = frozenset()  # CompIDs that may log on; empty: everyone
+    retention: str = SESSION
+    available_after_ms: int = AVAILABLE_AFTER_MS
     max_sessions: int = 512
 
 

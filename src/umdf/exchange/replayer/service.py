@@ -1,6 +1,6 @@
 """Answers requests for replay (FIX/FAST 5.2, reference 2.1): which messages, and every way a request can fail.
 
-    answer = service.request(request, now_ns, in_progress=False)
+    answer = service.request(request, in_progress=False)
     answer.acknowledgment, then answer.next_part() until it is a Report; None if the request was not accepted
 
 A service is one replayer: the Replayer serves the trading session, the Historical Replayer the week (5.2 items 1, 2).
@@ -9,7 +9,7 @@ A service is one replayer: the Replayer serves the trading session, the Historic
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -63,17 +63,24 @@ class Answer:
 
 
 class ReplayService:
-    def __init__(self, histories: Mapping[str, ChannelHistory], settings: ReplaySettings, retention: Retention) -> None:
+    def __init__(
+        self,
+        histories: Mapping[str, ChannelHistory],
+        settings: ReplaySettings,
+        retention: Retention,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        """`clock_ns` is the exchange's own time, in which messages were sent; sessions may run in another."""
         self.settings = settings
-        self._histories, self._retention = histories, retention
+        self._histories, self._retention, self._clock_ns = histories, retention, clock_ns
         self._numbers = itertools.count(1)
 
-    def request(self, request: ReplayRequest, now_ns: int, *, in_progress: bool) -> Answer:
+    def request(self, request: ReplayRequest, *, in_progress: bool) -> Answer:
         one, response_id = request.ranges[0], f"R{next(self._numbers)}"
         failure = self._failure(request, one, in_progress=in_progress)
         if failure is None:
             accepted = Acknowledgment(response_id, request.request_id, ResponseType.ACCEPTED, one, None, 0)
-            return Answer(accepted, self._parts(request.request_id, response_id, one, now_ns))
+            return Answer(accepted, self._parts(request.request_id, response_id, one))
         response_type, error, status = failure
         return Answer(Acknowledgment(response_id, request.request_id, response_type, one, error, status))
 
@@ -101,8 +108,8 @@ class ReplayService:
             return ResponseType.NOT_ACCEPTED, ResponseError.NO_RESOURCES, ResponseStatus.UNAVAILABLE
         return None
 
-    def _parts(self, request_id: str, response_id: str, one: ChannelRange, now_ns: int) -> Iterator[RawData | Report]:
-        history = self._histories[one.channel]
+    def _parts(self, request_id: str, response_id: str, one: ChannelRange) -> Iterator[RawData | Report]:
+        history, now_ns = self._histories[one.channel], self._clock_ns()
         epoch, oldest = history.epoch, max(history.first, history.first_since(self._retention.oldest_ns(now_ns)))
         entries = history.entries(max(one.first, oldest), one.last)
         entries = entries[entries["ts_ns"] <= now_ns - self.settings.available_after_ms * 1_000_000]
