@@ -177,9 +177,7 @@ class Exchange(RunningMarket):
 
     def status(self) -> dict[str, Any]:
         """The time, phases, counts, and the sequences of each channel."""
-        phases = {
-            name: PHASE_NAMES[int(phase)] for name, phase in zip(self.listing.groups, self.session.phases, strict=False)
-        }
+        phases = self.session.phases.tolist()
         table = self.market.instruments
         return {
             "time": s.local_datetime(self.now_ns).isoformat(timespec="milliseconds"),

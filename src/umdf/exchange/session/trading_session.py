@@ -16,11 +16,11 @@ from umdf.exchange.matching.market import Indices, Market
 SESSION_CHANGE, SEPARATES, REJOINS = k.SESSION_CHANGE, k.SEPARATES, k.REJOINS  # 1174
 PRE_CLOSE, FORBIDDEN = k.PRE_CLOSE, k.FORBIDDEN  # 18: of a group, of an instrument (11.1)
 AUCTIONS = (k.RESERVED, k.FINAL_CLOSING_CALL)
-PHASE_NAMES = {
+PHASE_NAMES: dict[int, str] = {
     k.UNKNOWN: "none", k.CLOSE: "Close", k.RESERVED: "Pre-open", k.OPEN: "Open", k.PAUSE: "Pause",
     k.FINAL_CLOSING_CALL: "Final closing call", PRE_CLOSE: "Pre-close",
 }  # fmt: skip
-STATE_NAMES = {
+STATE_NAMES: dict[int, str] = {
     k.CLOSE: "Close", k.RESERVED: "Reserved", k.OPEN: "Open", k.PAUSE: "Pause",
     k.FINAL_CLOSING_CALL: "Final closing call", FORBIDDEN: "Forbidden",
 }  # fmt: skip
