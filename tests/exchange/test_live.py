@@ -84,4 +84,4 @@ def test_a_client_on_loopback_receives_every_number_in_order(tmp_path: Path) -> 
     assert all(len(packet) <= 1_400 for packet in received)
     numbers = [int.from_bytes(packet[4:8], "little") for packet in received]
     numbered = [number for number in numbers if number]  # a heartbeat has none
-    assert numbered == list(range(1, len(numbered) + 1)) and len(numbered) > 100
+    assert numbered == list(range(1, len(numbered) + 1)) and len(numbered) > 50

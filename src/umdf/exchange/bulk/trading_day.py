@@ -9,20 +9,22 @@ SCHEDULED_EVENTS lists what happens once, and when; the rest is the order flow o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from umdf.exchange.bulk.daily_statistics import FINAL, PREVIEW, DailyStatistics
 from umdf.exchange.bulk.looping_streams import LoopingStreams
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
-from umdf.exchange.instruments.catalogue import STOCK
+from umdf.exchange.instruments.instrument_types import types_where
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import BATCH_ROWS, Market
 from umdf.exchange.matching.trade_kernel import BUST_REQUESTED
 from umdf.exchange.publish.channel_settings import INCREMENTAL
 from umdf.exchange.publish.publisher import JournalBatch
+from umdf.exchange.session.intraday_changes import IntradayChanges
 from umdf.exchange.session.resets import reset_book, reset_channel
 from umdf.exchange.session.trading_session import TradingSession
+from umdf.exchange.statistics.statistics import FINAL, PREVIEW, Statistics
 
 SESSION_START_S = 12 * 3600 + 45 * 60  # UTC: 09:45 in São Paulo
 PRE_OPEN, CLOSING_CALL = 0.04, 0.02  # of the messages
@@ -58,7 +60,8 @@ class TradingDay:
         self._loops = LoopingStreams(market, self._session.phases, publish)
         self._snapshot_interval = max(settings.messages // settings.snapshot_loops, 20 * settings.instruments)
         self._next_snapshot_loop = 0
-        self._statistics = DailyStatistics(market, self.flush)
+        self._changes = IntradayChanges(market, self._session)
+        self._statistics = Statistics(market, self.flush)
         self._all_groups = range(len(self.listing.groups))
 
     def run(self) -> None:
@@ -69,7 +72,7 @@ class TradingDay:
         self._resend_definitions(0)
         self._silence(2.5)
         self._session.change_phase(self._all_groups, k.RESERVED)
-        self._statistics.publish_limits(all_indices)
+        self._statistics.publish_start_of_day(all_indices)
         self._send_snapshot_loop()  # before the open, with what is known then
         self._trade_share(PRE_OPEN)
         self._send_snapshot_loop()
@@ -87,6 +90,7 @@ class TradingDay:
             ts_ns, records = self.market.now, self.market.take_records()
             self.messages += len(records)
             self._publish(JournalBatch(INCREMENTAL, records, ts_ns))
+            self._statistics.on_trades(records)
 
     def _silence(self, seconds: float) -> None:
         """Heartbeats only; at live pace each is published when it is due."""
@@ -125,7 +129,7 @@ class TradingDay:
             market.run_order_flow(min(batch - market.rows, left), deadline if step else NO_DEADLINE_NS)
             if self.settings.real_time:
                 market.heartbeat_until(deadline)
-            self._statistics.publish_periodic()
+            self._statistics.advance(market.now)
             self.flush()
             if self._loops.is_active or self.messages >= self._next_snapshot_loop:
                 if not self._loops.is_active:
@@ -137,7 +141,7 @@ class TradingDay:
             self.market.uncross(group, k.RESERVED, self.flush)
             self._session.change_phase([group], k.OPEN)
         self.market.append(k.NEWS, None, id=0)
-        self._statistics.start()
+        self._statistics.advance(self.market.now)
 
     def _trading(self) -> None:
         first_message = self.messages + self.market.rows
@@ -169,18 +173,18 @@ class TradingDay:
 
     def _add(self, _: int) -> None:
         for index in range(self.settings.instruments, len(self.listing)):
-            self._session.add_instrument(index)
+            self._changes.announce(index)
 
     def _modify(self, index: int) -> None:
-        self.listing.lot[index] *= 2
-        self._session.send_definition(index, "M")
+        spec = self.listing.instruments[index]
+        self._changes.modify(spec.symbol, replace(spec, min_cross_qty=10 * spec.lot))
 
     def _delete(self, _: int) -> None:
         """Delete an instrument: no leg or underlying of another one."""
         listing = self.listing
         related = {*listing.legs.flatten().tolist(), *listing.underlying.tolist()}
         index = next(index for index in listing.by_activity()[DELETED_RANK:] if index not in related)
-        self._session.delete_instrument(index)
+        self._changes.delete(listing.instruments[index].symbol)
 
     def _delete_side(self, index: int) -> None:
         """Delete all bids of an instrument at once (Delete Thru, 9.2)."""
@@ -199,7 +203,7 @@ class TradingDay:
 
     def _close(self) -> None:
         """Final closing call of the stocks, close of all, closing prices."""
-        market, stocks = self.market, self._session.groups_of(STOCK)
+        market, stocks = self.market, self._session.groups_of(*types_where("is_equity"))
         others = [group for group in self._all_groups if group not in stocks]
         self.flush()
         market.append(k.NEWS, None, id=1)

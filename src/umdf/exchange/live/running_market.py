@@ -14,7 +14,6 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.exchange.bulk.daily_statistics import DailyStatistics
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.listing import Listing, generate_listing
 from umdf.exchange.live import schedule as s
@@ -32,6 +31,7 @@ from umdf.exchange.publish.publisher import Publisher
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 from umdf.exchange.publish.sinks import Sink
 from umdf.exchange.session.trading_session import TradingSession
+from umdf.exchange.statistics.statistics import Statistics
 from umdf.exchange.truth.book_history import BookHistory
 
 PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
@@ -51,7 +51,7 @@ class RunningMarket:
         self.market.table[k.HEARTBEAT_NS] = NEVER  # each channel has heartbeats of its own
         self.market.instruments[self.listing.initial_count :, k.I_STATE] = k.UNKNOWN
         self.session = TradingSession(self.market, self.flush)
-        self.statistics = DailyStatistics(self.market, self.flush)
+        self.statistics = Statistics(self.market, self.flush)
         self._news: list[NewsItem] = []
         publishers = [
             PUBLISHERS[channel.protocol](channel, self.listing, open_sinks(channel), history, self._news)
@@ -120,6 +120,7 @@ class RunningMarket:
         self.records += len(records)
         self.trading.watch_auctions(records)
         mark_after_market(records, self.listing.group, self.session.is_after_market)
+        self.statistics.on_trades(records)
         if self.trading.is_up:
             self.publication.publish(records, max(self.now_ns, self.market.now))
 

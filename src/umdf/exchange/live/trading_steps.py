@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from umdf.exchange.bulk.daily_statistics import FINAL
 from umdf.exchange.bulk.settings import SECOND_NS
-from umdf.exchange.instruments.catalogue import STOCK
+from umdf.exchange.instruments.instrument_types import types_where
 from umdf.exchange.live import schedule as s
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Indices, Records
 from umdf.exchange.session.trading_session import AUCTIONS, PRE_CLOSE, SEPARATES
+from umdf.exchange.statistics.statistics import FINAL
 
 if TYPE_CHECKING:
     from umdf.exchange.live.running_market import RunningMarket
 
-TYPES_OF_MARKET = {s.EQUITIES: (STOCK,)}  # all other types are derivatives
+TYPES_OF_MARKET = {s.EQUITIES: types_where("is_equity")}  # all other types are derivatives
 PERIOD_NS = 30 * SECOND_NS  # of trade volumes and of looks at the theoretical prices (12.1)
 EXTENSION_NS, MAX_EXTENSIONS = 60 * SECOND_NS, 2
 EXTENSION_SHARE = 0.01  # a theoretical price that moves more in the last period extends its auction
@@ -67,7 +67,7 @@ class TradingSteps:
                 self._extensions.pop(index, None)
         if now_ns >= self._next_period:
             self._next_period = now_ns + PERIOD_NS
-            self._running.statistics.publish_periodic()
+            self._running.statistics.advance(now_ns)
             self._theoretical = self._theoretical_prices()
 
     # The week and its days
@@ -89,8 +89,8 @@ class TradingSteps:
         self.trading_date = s.days_since_1970(s.local_datetime(self._running.now_ns).date())
         self._running.publication.start_day(self.trading_date)
         listed = np.flatnonzero(self._market.is_listed)
-        self._running.statistics.publish_limits(listed)
-        self._running.statistics.start()
+        self._running.statistics.publish_start_of_day(listed)
+        self._running.statistics.advance(self._running.now_ns)
         self._running.engine.restate_orders(self._running.now_ns)
 
     def settlement(self, _: str) -> None:

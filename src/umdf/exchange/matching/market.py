@@ -35,7 +35,7 @@ ARRIVALS_PER_MESSAGE, NORMAL_SHARE = 0.55, 0.35  # measured; the rate outside of
 class Market:
     def __init__(self, listing: Listing, settings: BulkSettings) -> None:
         self.listing = listing
-        count = len(listing)
+        count = listing.capacity  # instruments may be added
         capacity = np.clip((listing.activity * 8_192).astype(np.int64), MIN_ORDERS, MAX_ORDERS)
         self.margin = 8 * int(capacity.max()) + 1_024
         self._pool = Pool(max_buffers=8)
@@ -67,18 +67,26 @@ class Market:
 
     def _fill_instruments(self, listing: Listing, capacity: Indices) -> None:
         table = self.instruments
-        table[:, k.I_ID], table[:, k.I_TICK], table[:, k.I_LOT] = listing.security_id, listing.tick, listing.lot
-        table[:, k.I_REFERENCE], table[:, k.I_GROUP] = listing.reference_ticks, listing.group
-        table[:, k.I_TYPE], table[:, k.I_CAPACITY] = listing.type, capacity
-        table[:, k.I_INDEX] = np.arange(len(listing))
+        table[:, k.I_CAPACITY], table[:, k.I_INDEX] = capacity, np.arange(len(table))
         table[:, k.I_ORDERS_OFFSET] = 2 * (np.cumsum(capacity) - capacity)
-        table[:, k.I_IMPLIED] = listing.has_implied_orders
-        table[:, k.I_LEG_1], table[:, k.I_LEG_2] = listing.legs[:, 0], listing.legs[:, 1]
-        table[:, k.I_PREVIOUS_CLOSE] = listing.reference_ticks * listing.tick
-        table[:, k.I_BOUND], table[:, k.I_DRIVER] = listing.bound_ticks, listing.driver
-        table[:, k.I_BETA], table[:, k.I_VOLATILITY] = listing.beta, listing.volatility
         table[:, k.I_EVENT] = k.NULL
-        self.clear_session(np.arange(len(listing)))
+        self.load_instruments(np.arange(len(listing)))
+
+    def load_instruments(self, indices: Indices) -> None:
+        """Take over new or modified instruments of the listing. Their state is unknown until it is set."""
+        listing, table = self.listing, self.instruments
+        new = indices[table[indices, k.I_ID] == 0]
+        columns = {
+            k.I_ID: listing.security_id, k.I_TICK: listing.tick, k.I_LOT: listing.lot, k.I_GROUP: listing.group,
+            k.I_REFERENCE: listing.reference_ticks, k.I_TYPE: listing.type, k.I_BOUND: listing.bound_ticks,
+            k.I_IMPLIED: listing.has_implied_orders, k.I_LEG_1: listing.legs[:, 0], k.I_LEG_2: listing.legs[:, 1],
+            k.I_DRIVER: listing.driver, k.I_BETA: listing.beta, k.I_VOLATILITY: listing.volatility,
+        }  # fmt: skip
+        for column, values in columns.items():
+            table[indices, column] = values[indices]
+        table[new, k.I_PREVIOUS_CLOSE] = listing.reference_ticks[new] * listing.tick[new]
+        table[new, k.I_WALK_TS] = self.now
+        self.clear_session(new)
 
     def clear_session(self, indices: Indices) -> None:
         """Reset the statistics of the session; `last_trades` keeps what it ended with."""
@@ -253,7 +261,8 @@ def _quantile_tables() -> tuple[NDArray[np.int64], ...]:
 
 
 def _weighted_indices(listing: Listing) -> NDArray[np.int32]:
-    """Every instrument in proportion to its activity, and each at least once."""
-    repeats = np.maximum((listing.activity * (k.WEIGHTED_COUNT - len(listing))).astype(np.int64), 0) + 1
-    repeats[int(listing.activity.argmax())] += k.WEIGHTED_COUNT - int(repeats.sum())
-    return np.repeat(np.arange(len(listing), dtype=np.int32), repeats)
+    """Every instrument that has orders in proportion to its activity, and each at least once."""
+    active = np.flatnonzero(listing.activity > 0).astype(np.int32)
+    repeats = (listing.activity[active] * (k.WEIGHTED_COUNT - len(active))).astype(np.int64) + 1
+    repeats[int(listing.activity[active].argmax())] += k.WEIGHTED_COUNT - int(repeats.sum())
+    return np.repeat(active, repeats)

@@ -139,7 +139,11 @@ class ChannelLoops:
         listing = self._market.listing
         records = control_records(k.DEFINITION, np.full(len(members), self._now_ns))
         records[:, k.INSTRUMENT] = records[:, k.ID] = members
-        records[:, k.CODE], records[:, k.SIZE], records[:, k.OTHER] = ord("A"), total, listing.lot[members]
+        records[:, k.CODE], records[:, k.SIZE], records[:, k.OTHER] = (
+            ord("A"),
+            total,
+            listing.definition_number[members],
+        )
         records[:, k.POSITION] = 0
         if self._definitions.left is not None and not len(self._definitions.left) and len(records):
             records[-1, k.POSITION] = 1  # the last of the list

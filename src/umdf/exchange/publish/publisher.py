@@ -79,8 +79,8 @@ class Publisher(ABC):
         self._members = MemberFilter(settings, listing, news)
         self._levels: PriceLevels | None = None
         if settings.book_type != MBO:
-            self._levels = PriceLevels(len(listing), settings.depth or 1, is_overlay=settings.book_type == TOB)
-        self._rpt_seq = RptSeqCounter(self.counted, len(listing))
+            self._levels = PriceLevels(listing.capacity, settings.depth or 1, is_overlay=settings.book_type == TOB)
+        self._rpt_seq = RptSeqCounter(self.counted, listing.capacity)
         self._next_sequence: dict[str, int] = dict.fromkeys(STREAMS, 1)
         self._last_sequence: dict[str, int] = dict.fromkeys(STREAMS, 0)
         self._sent_ns = -1  # of the newest record of the incremental stream; below 0 before the start

@@ -65,7 +65,7 @@ class SbePublisher(Publisher):
 
     def _direct_encoder(self, trading_date: int) -> DirectEncoder:
         packet_limits = MAX_BYTES, MAX_MESSAGES, WINDOW_NS, SEND_DELAY_NS
-        channel, ids = self.settings.channel, self.listing.security_id
+        channel, ids = self.settings.channel, self.listing.instrument_ids
         return DirectEncoder(self._schema, self.schema_version, TEMPLATES, trading_date, channel, packet_limits, ids)
 
     def set_trading_date(self, trading_date: int) -> None:
@@ -114,8 +114,8 @@ class SbePublisher(Publisher):
     def _fill_sizes(self, batch: JournalBatch) -> None:
         rows = np.flatnonzero(batch.records[:, k.KIND] == k.DEFINITION)
         if len(rows):
-            indices = batch.records[rows, k.ID]
-            batch.records[rows, k.AUX] = self.listing.sbe_message_bytes(indices, self._block_bytes[12])
+            numbers = batch.records[rows, k.OTHER]
+            batch.records[rows, k.AUX] = self.listing.definitions.sbe_bytes(numbers, self._block_bytes[12])
 
     def _encode(self, events: Events) -> EncodedPackets:
         headers, batches = self._messages.messages(events)

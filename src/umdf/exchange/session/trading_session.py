@@ -1,4 +1,4 @@
-"""Phases of groups and states of instruments: their changes, auctions and definitions, as records of the journal.
+"""Phases of groups and states of instruments: their changes and auctions, as records of the journal.
 
 An auction is uncrossed before the change that ends it (11.1). An instrument that separates from its group (1174=101)
 keeps its own state until it rejoins it (1174=102).
@@ -42,6 +42,10 @@ CLEARED_BY_SESSION_CHANGE = (
     k.S_EXECUTION,
     k.S_VOLUME,
     k.S_LAST,
+    k.S_INDEX_VALUE,
+    k.S_VOLATILITY,
+    k.S_EXERCISE_VOLUME,
+    k.S_EX_PIT_VOLUME,
 )  # 11.3
 
 
@@ -122,22 +126,3 @@ class TradingSession:
         has_orders = table[listed, k.I_BIDS] + table[listed, k.I_ASKS] > 0
         for index in listed[following & has_orders].tolist():
             self._market.uncross_one(index, self._flush)
-
-    # Definitions
-
-    def send_definition(self, index: int, action: str) -> None:
-        total, lot = int(self._market.is_listed.sum()), int(self._listing.lot[index])
-        self._market.append(k.DEFINITION, index, id=index, code=ord(action), size=total, position=0, other=lot)
-
-    def add_instrument(self, index: int) -> None:
-        """Add an instrument; its state is unknown until the first status (7.1)."""
-        self.send_definition(index, "A")
-        self._market.instruments[index, k.I_PHASE] = self.phase_of(index)
-        self.change_state(index, self.phase_of(index), REJOINS)
-
-    def delete_instrument(self, index: int) -> None:
-        """Delete an instrument, and its book with it (7.3)."""
-        self.send_definition(index, "D")
-        row = self._market.instruments[index]
-        row[k.I_STATE] = row[k.I_BIDS] = row[k.I_ASKS] = k.UNKNOWN
-        row[k.I_STATISTICS :] = 0
