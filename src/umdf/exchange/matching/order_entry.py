@@ -27,7 +27,7 @@ from umdf.exchange.matching import request_layout_kernel as q
 from umdf.exchange.matching import trade_entry
 from umdf.exchange.matching.auction_price_kernel import R_IMBALANCE, R_TICKS, R_VOLUME
 from umdf.exchange.matching.market import Market, Records
-from umdf.exchange.matching.order_index_kernel import INDEX_ENTRY_BYTES, index_order, rebuild_index
+from umdf.exchange.matching.order_index_kernel import INDEX_ENTRY_BYTES, rebuild_index
 from umdf.exchange.matching.order_requests_kernel import process_requests
 from umdf.exchange.matching.orders import (
     ASK,
@@ -63,6 +63,7 @@ class MatchingEngine:
     def __init__(self, listing: Listing, settings: BulkSettings, start_ns: int, auction_ns: int = AUCTION_NS) -> None:
         self.market, self.trades, self._listing = Market(listing, settings), SessionTrades(), listing
         self._taken: list[Records] = []
+        self._indices: dict[str, int] = {}
         self._waiting = np.zeros(MAX_WAITING * WAITING_BYTES // 8, np.int64)
         self._index = np.zeros((0, INDEX_ENTRY_BYTES // 8), np.int64)
         self._request, self._result = np.zeros(1, REQUEST), np.zeros(1, RESULT)
@@ -123,10 +124,6 @@ class MatchingEngine:
         requests = np.array(requests, REQUEST)
         results = np.zeros(len(requests), RESULT)
         self._run(requests.ctypes.data, results.ctypes.data, len(requests))
-        for row in np.flatnonzero((results["refusal"] == q.UNKNOWN_ORDER) & (requests["order_id"] > 0)).tolist():
-            if self._find_in_books(int(requests["order_id"][row])):
-                part = requests[row : row + 1]
-                self._run(part.ctypes.data, results[row : row + 1].ctypes.data, 1)
         return results
 
     def mass_cancel(self, *, firm: int | None = None, symbol: str | None = None, ts_ns: int) -> int:
@@ -178,12 +175,15 @@ class MatchingEngine:
         index = self._settle_trades(symbol)
         trade = self.trades.find(index, trade_id)
         trade_entry.bust_trade(self.market, self.trades, index, trade, self._time(ts_ns))
+        self._refresh_theoretical(index)
 
     def amend_trade(self, symbol: str, trade_id: int, *, price: int, size: int, ts_ns: int) -> int:
         """Enter a trade instead of another, which is busted; its id."""
         index = self._settle_trades(symbol)
         trade = self.trades.find(index, trade_id)
-        return trade_entry.amend_trade(self.market, self.trades, index, trade, price, size, self._time(ts_ns))
+        trade_id = trade_entry.amend_trade(self.market, self.trades, index, trade, price, size, self._time(ts_ns))
+        self._refresh_theoretical(index)
+        return trade_id
 
     def publish_exchange_last(self, ts_ns: int) -> None:
         """Publish the last trades of the session before (277=U), as at the start of a week (13.4)."""
@@ -204,7 +204,7 @@ class MatchingEngine:
     # States and auctions
 
     def set_state(
-        self, symbol: str, state: int, event: int | None = None, *, ts_ns: int, opens_at_ns: int | None = None
+        self, symbol: str, state: int, event: int | None = None, ts_ns: int = 0, opens_at_ns: int | None = None
     ) -> None:
         """Change the state of an instrument. An auction trades before it ends (11.1), in Open nothing can be crossed.
 
@@ -221,7 +221,7 @@ class MatchingEngine:
         opens_at = k.NULL if opens_at_ns is None else opens_at_ns
         self.market.append(k.STATE, index, spacing_ns=self._spacing(ts_ns), aux=state, code=event, insert=opens_at)
         row[k.I_STATE], row[k.I_EVENT], row[k.I_STATE_TS] = state, event, self.market.now
-        entry.refresh_theoretical(self._table, index, self.market.now)
+        self._refresh_theoretical(index)
         if state == k.FINAL_CLOSING_CALL:
             self.trigger_market_on_close(ts_ns)
 
@@ -250,7 +250,7 @@ class MatchingEngine:
         return Theoretical(result[R_TICKS] * tick, result[R_VOLUME], result[R_IMBALANCE])
 
     def set_band(
-        self, symbol: str, kind: str, low: int, high: int, *, ts_ns: int, percent_of: int | None = None
+        self, symbol: str, kind: str, low: int, high: int, *, ts_ns: int = 0, percent_of: int | None = None
     ) -> None:
         """Publish a price band (hard, auction, rejection, static), in prices, or in 1e-9 percent of a price (37008: 0
         the last, 2 the theoretical); or with `kind` "quantity" the daily average and the largest size."""
@@ -288,7 +288,10 @@ class MatchingEngine:
 
     def index_of(self, symbol: str) -> int:
         """The index of an instrument in the listing."""
-        index = self._listing.index_of(symbol)
+        index = self._indices.get(symbol)
+        if index is None or self._listing.instruments[index].symbol != symbol:
+            self._indices = {instrument.symbol: i for i, instrument in enumerate(self._listing.instruments)}
+            index = self._indices.get(symbol)
         if index is None or self.market.instruments[index, k.I_STATE] == k.UNKNOWN:
             raise UsageError(f"unknown instrument: {symbol}", "use a symbol of the listing")
         return index
@@ -319,8 +322,6 @@ class MatchingEngine:
         order_id, refusal, traded, cancelled, started_auction = self._result_row.tolist()
         if refusal == 0:
             return EntryResult(order_id or None, traded, cancelled, started_auction != 0)
-        if refusal == q.UNKNOWN_ORDER and self._find_in_books(int(self._request["order_id"][0])):
-            return self._process()
         raise self._error(refusal, dict(zip(REQUEST.names or (), self._request_row.tolist(), strict=True)))
 
     def _run(self, requests: int, results: int, count: int) -> None:
@@ -328,17 +329,18 @@ class MatchingEngine:
         while (done := process_requests(self._table, requests, results, done, count)) < count:
             self._make_space()
 
-    def _find_in_books(self, order_id: int) -> bool:
-        """Whether an order is in a book that the index does not have: one of the order flow."""
-        return bool(index_order(self._table, order_id))
-
     def _trade(self, kernel: Any, values: dict[str, Any], arguments: tuple[int, ...]) -> int:
         index = self.index_of(values["symbol"])
         self._reserve_rows()
         trade_id = int(kernel(self._table, index, *arguments))
         if trade_id < 0:
             raise self._error(trade_id, {**values, "instrument": index})
+        self._refresh_theoretical(index)
         return trade_id
+
+    def _refresh_theoretical(self, index: int) -> None:
+        """Publish the theoretical price of an auction if the last price has changed it."""
+        entry.refresh_theoretical(self._table, index, self.market.now)
 
     def _settle_trades(self, symbol: str) -> int:
         """The index of an instrument whose trades are all known; what the order flow would bust is busted now."""

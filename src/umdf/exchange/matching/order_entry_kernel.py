@@ -1,4 +1,4 @@
-"""Orders from Python are entered: matched as those of the order flow, added to a book, or waiting for the closing call."""
+"""Orders from Python are entered: matched as those of the order flow, added to a book, or kept for the closing call."""
 
 from __future__ import annotations
 

@@ -108,6 +108,29 @@ def is_alive(t):
     return locate(t, found_instrument(t), load_i64(t, FOUND_BOOK_SIDE * 8) & 1, key, order_id) >= 0
 
 
+@outlined
+def search_books(t, order_id):
+    """Look up an order that the index does not have, one of the order flow, and remember it; False if there is none."""
+    for index in range(load_i64(t, COUNT * 8)):
+        instrument = load_i64(t, INSTRUMENTS * 8) + index * INSTRUMENT_BYTES
+        for side in range(2):
+            offset = load_i64(instrument, I_ORDERS_OFFSET * 8) + side * load_i64(instrument, I_CAPACITY * 8)
+            orders = load_i64(t, ORDERS * 8) + offset * ORDER_BYTES
+            for i in range(load_i64(instrument, (I_BIDS + side) * 8)):
+                if load_i64(orders, i * ORDER_BYTES + O_ID * 8) == order_id:
+                    key = load_i64(orders, i * ORDER_BYTES + O_KEY * 8)
+                    remember(t, order_id, np.int64(index * 2 + side), key)
+                    return resolve(t, load_i64(t, ORDER_INDEX * 8), load_i64(t, INDEX_MASK * 8), order_id)
+    return False
+
+
+@outlined
+def find(t, order_id):
+    """Look an order up, as FOUND_…; whether the id is or was that of an order."""
+    known = resolve(t, load_i64(t, ORDER_INDEX * 8), load_i64(t, INDEX_MASK * 8), order_id)
+    return known or search_books(t, order_id)
+
+
 @kernel
 def rebuild_index(t, base, mask):
     """Move what still exists to a new hash table, which is empty; return the number of its entries."""
@@ -129,18 +152,3 @@ def rebuild_index(t, base, mask):
         else:
             remember(t, order_id, RENAMED, newest)
     return load_i64(t, INDEX_COUNT * 8)
-
-
-@kernel
-def index_order(t, order_id):
-    """Store where an order of the order flow is, if it is in a book; False if it is not."""
-    for index in range(load_i64(t, COUNT * 8)):
-        instrument = load_i64(t, INSTRUMENTS * 8) + index * INSTRUMENT_BYTES
-        for side in range(2):
-            offset = load_i64(instrument, I_ORDERS_OFFSET * 8) + side * load_i64(instrument, I_CAPACITY * 8)
-            orders = load_i64(t, ORDERS * 8) + offset * ORDER_BYTES
-            for i in range(load_i64(instrument, (I_BIDS + side) * 8)):
-                if load_i64(orders, i * ORDER_BYTES + O_ID * 8) == order_id:
-                    remember(t, order_id, np.int64(index * 2 + side), load_i64(orders, i * ORDER_BYTES + O_KEY * 8))
-                    return True
-    return False

@@ -16,7 +16,6 @@ from umdf.exchange.matching.memory_layout_kernel import (
     FOUND_ID,
     FOUND_KEY,
     I_STATE,
-    INDEX_MASK,
     LAST,
     LAST_TS,
     MARKET_ORDER_KEY,
@@ -29,7 +28,6 @@ from umdf.exchange.matching.memory_layout_kernel import (
     O_TERMS,
     OPEN,
     ORDER_BYTES,
-    ORDER_INDEX,
     RESTING_ID,
     SCRATCH,
     STARTED_AUCTION,
@@ -48,7 +46,7 @@ from umdf.exchange.matching.order_checks_kernel import (
 )
 from umdf.exchange.matching.order_entry_kernel import UNFINISHED, enter, has_capacity, place, start_auction
 from umdf.exchange.matching.order_flow_kernel import cancel_order
-from umdf.exchange.matching.order_index_kernel import found_instrument, rename, resolve
+from umdf.exchange.matching.order_index_kernel import find, found_instrument, rename
 from umdf.exchange.matching.request_layout_kernel import (
     A_CANCELLED,
     A_ORDER_ID,
@@ -78,19 +76,13 @@ from umdf.exchange.matching.request_layout_kernel import (
     UNKNOWN_ORDER,
 )
 from umdf.exchange.matching.waiting_orders_kernel import W_SIZE, find_waiting, remove_waiting, waiting_address
-from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
-
-
-@inlined
-def find(t, request):
-    """Look the order of a request up, as FOUND_…; whether its id has been that of an order."""
-    return resolve(t, load_i64(t, ORDER_INDEX * 8), load_i64(t, INDEX_MASK * 8), load_i64(request, Q_ORDER_ID))
+from umdf.kernels import kernel, load_i64, outlined, store_i64
 
 
 @outlined
 def cancel(t, request, ts):
     """Cancel an order; 0, or why it is refused."""
-    if not find(t, request):
+    if not find(t, load_i64(request, Q_ORDER_ID)):
         return UNKNOWN_ORDER
     instrument, side = found_instrument(t), load_i64(t, FOUND_BOOK_SIDE * 8) & 1
     key, order_id, state = load_i64(t, FOUND_KEY * 8), load_i64(t, FOUND_ID * 8), load_i64(instrument, I_STATE * 8)
@@ -119,7 +111,7 @@ def amend(t, request, new_order, ts):
     It keeps its id and its priority if only its size is reduced (13.4); of a disclosed order the hidden part is reduced
     first.
     """
-    if not find(t, request):
+    if not find(t, load_i64(request, Q_ORDER_ID)):
         return UNKNOWN_ORDER
     instrument, side = found_instrument(t), load_i64(t, FOUND_BOOK_SIDE * 8) & 1
     key, order_id, state = load_i64(t, FOUND_KEY * 8), load_i64(t, FOUND_ID * 8), load_i64(instrument, I_STATE * 8)
@@ -232,7 +224,7 @@ def process_requests(t, requests, results, first, stop):
         order_id = load_i64(t, RESTING_ID * 8)
         store_i64(result, A_ORDER_ID, order_id)
         if action == RESUME and order_id != 0 and load_i64(request, Q_ORDER_ID) != 0:
-            resolve(t, load_i64(t, ORDER_INDEX * 8), load_i64(t, INDEX_MASK * 8), order_id)
+            find(t, order_id)
             found_key = load_i64(t, FOUND_KEY * 8)
             rename(t, load_i64(request, Q_ORDER_ID), order_id, load_i64(t, FOUND_BOOK_SIDE * 8), found_key)
         if outcome < 0:
