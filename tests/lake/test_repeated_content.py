@@ -52,7 +52,10 @@ def parts_of(captured: Path, directory: Path, low: float, high: float) -> list[P
     return [cut(path, directory / f"part-{path.name}", low, high) for path in files_of(captured)]
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, 0.6), (0.3, 0.7), (0.5, 1.0)])
+BEGIN, END = (pytest.param(*part, marks=pytest.mark.full_size) for part in ((0.0, 0.6), (0.5, 1.0)))
+
+
+@pytest.mark.parametrize(("low", "high"), [BEGIN, (0.3, 0.7), END])
 def test_a_part_and_the_whole_are_counted_once(
     single: tuple[Path, Path], tmp_path: Path, low: float, high: float
 ) -> None:

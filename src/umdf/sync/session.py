@@ -37,6 +37,7 @@ from umdf.wire.sbe.schema import OtherVersions, Schema
 
 ChannelKey = tuple[Speaks, int]
 EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
+ArbitrationObserver = Callable[[ChannelKey, ArbitrationResult], None]
 CHANNEL_RESET = ord("R")  # of the family control
 # 3 × the interval of heartbeats (4.1.1); real ones of FIX/FAST were 30 s apart.
 SILENCE_S = {Speaks.SBE: 3.0, Speaks.FAST: 90.0}
@@ -83,7 +84,14 @@ class Session:
         templates: TemplateSet,
         until: Until | None = None,
         observer: EventObserver | None = None,
+        *,
+        before_events: EventObserver | None = None,
+        arbitrations: ArbitrationObserver | None = None,
+        silence_s: float | None = None,
     ) -> None:
+        """`observer` gets events after they were applied, `before_events` before; without `silence_s`, a line may be as
+        silent as its protocol allows."""
+        self._before_events, self._arbitrations = before_events, arbitrations
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
         self._until, self._observer, self._templates = until, observer, templates
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
@@ -94,7 +102,7 @@ class Session:
             key = stream.protocol, stream.channel
             if key not in self._inputs:
                 channel = Channel(stream.channel, statuses_have_rpt_seq=stream.protocol == Speaks.SBE)
-                timeout_ms = int(1000 * SILENCE_S[stream.protocol])
+                timeout_ms = int(1000 * (silence_s or SILENCE_S[stream.protocol]))
                 arbiter = LineArbiter(line_timeout_ms=timeout_ms, has_versions=stream.protocol == Speaks.SBE)
                 self._inputs[key] = _ChannelInput(channel, self._codec(*key), arbiter)
 
@@ -107,6 +115,10 @@ class Session:
     @property
     def channels(self) -> dict[ChannelKey, Channel]:
         return {key: feed.channel for key, feed in self._inputs.items()}
+
+    def last_seen_ns(self, key: ChannelKey) -> int:
+        """When something was last received on a line of a channel's incremental stream; 0: never."""
+        return self._inputs[key].arbiter.last_seen
 
     def notices(self) -> list[str]:
         """Warnings about the traffic, each once."""
@@ -162,6 +174,8 @@ class Session:
 
     def _deliver(self, key: ChannelKey, feed: _ChannelInput, result: ArbitrationResult) -> None:
         """Apply the units of an arbitration in its order: between them gaps are reported and epochs start."""
+        if self._arbitrations is not None:
+            self._arbitrations(key, result)
         steps, is_late = list(result.steps), result.is_late
         cuts = {0, len(result.units), *(np.flatnonzero(np.diff(is_late)) + 1).tolist()}
         cuts.update(step.before_row for step in steps)
@@ -204,6 +218,8 @@ class Session:
                 epoch, ts_recv = int(events.units.seq_version[0]), int(events.units.ts_recv[0])
                 feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
             events = _only(events, ~damaged)
+        if self._before_events is not None:
+            self._before_events(key, events)
         if is_late:  # later updates were applied: what resets many instruments can no longer, and stays missing
             events = _only(events, ~_resets_many(events))
             feed.channel.apply_late(events)

@@ -8,10 +8,10 @@ from pathlib import Path
 from umdf.errors import ConfigError
 from umdf.exchange.bulk.settings import SECOND_NS
 from umdf.exchange.live.settings import ExchangeSettings
-from umdf.exchange.publish.capture_files import Flow, Manifest, RollingFiles
 from umdf.exchange.publish.channel_settings import ChannelSettings
 from umdf.exchange.publish.sinks import Sink, TeeSink, UdpSink
 from umdf.transport.channels_file import ChannelAddresses, LineAddress
+from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles
 from umdf.transport.udp_sender import UdpDestination, UdpSender
 
 OpenLine = Callable[[ChannelAddresses, str, LineAddress], Sink]  # channel, stream, line

@@ -1,5 +1,5 @@
-"""Where the packets of a stream go: a sink. Files are one (`capture_files`), UDP is one, several are one (`TeeSink`), a
-network that loses packets wraps others (`faulty_lines`)."""
+"""Where the packets of a stream go: a sink. Files are one (`rolling_captures`), UDP is one, several are one
+(`TeeSink`), a network that loses packets wraps others (`faulty_lines`)."""
 
 from __future__ import annotations
 
