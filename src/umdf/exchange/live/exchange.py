@@ -10,9 +10,11 @@ Every method takes effect at the exchange's own time. What cannot be done is a U
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from umdf.errors import UsageError, one_of
+from umdf.exchange.instruments.instrument_spec import InstrumentSpec
 from umdf.exchange.live import schedule as s
 from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.matching import memory_layout_kernel as k
@@ -21,6 +23,7 @@ from umdf.exchange.publish.news import NewsItem
 from umdf.exchange.session.trading_session import PHASE_NAMES, STATE_NAMES, TRANSITIONS
 
 SPECIAL_AUCTION = 8  # 37015 (certification B3.1)
+MAX_SYMBOL = 20
 
 
 class Exchange(RunningMarket):
@@ -125,15 +128,33 @@ class Exchange(RunningMarket):
     def add_instrument(self, like: str, symbol: str, **changes: Any) -> int:
         """List an instrument like another one; its SecurityID. It follows its group; a user-defined strategy is
         Forbidden at first (E4.1)."""
-        return self.trading.add_instrument(like, symbol, changes)
+        spec = self._spec(like)
+        security_id = max(instrument.security_id for instrument in self.listing.instruments) + 1
+        new = replace(spec, symbol=symbol, security_id=security_id, isin="", **changes)
+        self._check_spec(new)
+        self.changes.add(new)
+        return security_id
 
     def modify_instrument(self, symbol: str, **changes: Any) -> None:
         """Change the definition of an instrument: its lot, its description …"""
-        self.trading.modify_instrument(symbol, changes)
+        new = replace(self._spec(symbol), **changes)
+        self._check_spec(new)
+        self.changes.modify(symbol, new)
 
     def delete_instrument(self, symbol: str) -> list[str]:
         """Delete an instrument, its book, and what depends on it: the symbols (7.3)."""
-        return self.trading.delete_instrument(symbol)
+        self._spec(symbol)
+        return [self.listing.symbols[index] for index in self.changes.delete(symbol)]
+
+    def _spec(self, symbol: str) -> InstrumentSpec:
+        return self.listing.instruments[self.engine.index_of(symbol)]
+
+    @staticmethod
+    def _check_spec(spec: InstrumentSpec) -> None:
+        if not 1 <= len(spec.symbol) <= MAX_SYMBOL or not spec.symbol.isascii() or not spec.symbol.isalnum():
+            raise UsageError(f"invalid symbol: {spec.symbol}", f"use up to {MAX_SYMBOL} letters and digits")
+        if spec.lot < 1:
+            raise UsageError(f"invalid lot: {spec.lot}", "use 1 or more")
 
     # Channels
 

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umdf.exchange.bulk.settings import SECOND_NS
-from umdf.exchange.instruments.instrument_types import types_where
+from umdf.exchange.instruments.instrument_types import InstrumentType, types_where
 from umdf.exchange.live import schedule as s
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Indices, Records
+from umdf.exchange.session.resets import reset_book
 from umdf.exchange.session.trading_session import AUCTIONS, PRE_CLOSE, SEPARATES
 from umdf.exchange.statistics.statistics import FINAL
 
 if TYPE_CHECKING:
     from umdf.exchange.live.running_market import RunningMarket
 
-TYPES_OF_MARKET = {s.EQUITIES: types_where("is_equity")}  # all other types are derivatives
+EQUITY_TYPES = (*types_where("is_equity"), InstrumentType.OPTION, InstrumentType.INDEX)  # the others: derivatives
 PERIOD_NS = 30 * SECOND_NS  # of trade volumes and of looks at the theoretical prices (12.1)
 EXTENSION_NS, MAX_EXTENSIONS = 60 * SECOND_NS, 2
 EXTENSION_SHARE = 0.01  # a theoretical price that moves more in the last period extends its auction
@@ -37,8 +38,8 @@ class TradingSteps:
         self._next_period = NEVER
         self._auction_ends: dict[int, int] = {}  # of instruments in an auction of their own: when it ends
         self._extensions: dict[int, int] = {}  # how often the auction of an instrument was extended
-        self._theoretical = np.zeros(len(self._listing), np.int64)  # at the start of the last period; 0: none
-        equities = set(self._session.groups_of(*TYPES_OF_MARKET[s.EQUITIES]))
+        self._theoretical = np.zeros(len(running.market.instruments), np.int64)  # a period ago; 0: none
+        equities = set(self._session.groups_of(*EQUITY_TYPES))
         every = range(len(self._listing.groups))
         self._groups = {
             s.EQUITIES: [group for group in every if group in equities],
@@ -66,7 +67,7 @@ class TradingSteps:
                 self._session.rejoin(index)
                 self._extensions.pop(index, None)
         if now_ns >= self._next_period:
-            self._next_period = now_ns + PERIOD_NS
+            self._next_period = now_ns + PERIOD_NS if self.is_trading else NEVER
             self._running.statistics.advance(now_ns)
             self._theoretical = self._theoretical_prices()
 
@@ -74,7 +75,7 @@ class TradingSteps:
 
     def start_week(self, _: str) -> None:
         """Sunday 12:00: all numbering starts again, and the last price of each instrument is sent (277=U, 13.4)."""
-        self.is_up, self._next_period = True, self._running.now_ns + PERIOD_NS
+        self.is_up = True
         self._market.instruments[:, k.I_WALK_TS] = self._running.now_ns
         if (self._session.phases == 0).all():
             self._session.change_phase(self._groups[""], k.CLOSE)
@@ -122,6 +123,8 @@ class TradingSteps:
             self._session.change_phase([group], phase, after_market=after_market)
         if phase == k.FINAL_CLOSING_CALL:
             self._running.engine.trigger_market_on_close(self._running.now_ns)
+        if self._next_period == NEVER:
+            self._next_period = self._running.now_ns + PERIOD_NS
         self._running.start_order_flow()
 
     def pre_open(self, market: str) -> None:
@@ -178,6 +181,11 @@ class TradingSteps:
     def _end_auction_of(self, index: int, state: int) -> None:
         if int(self._market.instruments[index, k.I_STATE]) in AUCTIONS and state not in AUCTIONS:
             self._market.uncross_one(index, self._running.flush)
+
+    def reset_book(self, index: int) -> None:
+        """Send Empty Book, then the book again (4.2.9)."""
+        self._running.flush()
+        reset_book(self._market, index)
 
     def watch_auctions(self, records: Records) -> None:
         """Let the auctions end that price bands have started."""

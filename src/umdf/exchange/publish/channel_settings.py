@@ -40,16 +40,17 @@ class Members:
     symbols: tuple[str, ...] = ()
 
     def of(self, listing: Listing) -> NDArray[np.bool_]:
-        """Which instruments of a listing are members."""
-        chosen = np.ones(len(listing), bool)
+        """Which rows of a listing are members."""
+        count, chosen = len(listing), np.zeros(listing.capacity, bool)
+        chosen[:count] = True
         for wanted, values in (
             (self.types, listing.security_types),
-            (self.groups, [listing.groups[group] for group in listing.group.tolist()]),
+            (self.groups, [listing.groups[group] for group in listing.group[:count].tolist()]),
             (self.symbols, listing.symbols),
         ):
             if wanted:
                 names = set(wanted)
-                chosen &= np.fromiter((value in names for value in values), bool, len(listing))
+                chosen[:count] &= np.fromiter((value in names for value in values), bool, count)
         return chosen
 
 

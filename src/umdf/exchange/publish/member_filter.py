@@ -19,6 +19,7 @@ Records = NDArray[np.int64]
 class MemberFilter:
     def __init__(self, settings: ChannelSettings, listing: Listing, news: Sequence[NewsItem]) -> None:
         self._settings, self._listing, self._news = settings, listing, news
+        self._count = -1  # instruments when it last looked
         self._is_member = np.zeros(0, bool)
         self._has_members = np.zeros(0, bool)  # of each group
 
@@ -26,7 +27,8 @@ class MemberFilter:
     def is_member(self) -> NDArray[np.bool_]:
         """Of each instrument of the listing, as it is now."""
         listing = self._listing
-        if len(self._is_member) != len(listing):  # instruments have been added
+        if self._count != len(listing):  # instruments have been added
+            self._count = len(listing)
             self._is_member = self._settings.members.of(listing)
             if self._settings.is_news_channel:
                 self._is_member[:] = False

@@ -64,7 +64,8 @@ class TradingSession:
 
     def separated(self) -> Indices:
         """The listed instruments that have a state of their own."""
-        return np.flatnonzero((self._market.instruments[:, k.I_EVENT] == SEPARATES) & self._market.is_listed)
+        listed = np.flatnonzero(self._market.is_listed)
+        return listed[self._market.instruments[listed, k.I_EVENT] == SEPARATES]
 
     def groups_of(self, *types: int) -> list[int]:
         return sorted(set(self._listing.group[np.isin(self._listing.type, types)].tolist()))
