@@ -15,8 +15,8 @@ from umdf.errors import UsageError
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.instruments.listing import generate_listing
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.matching.order_entry import BAND_STATISTICS, MatchingEngine
-from umdf.exchange.matching.orders import DAY, GTC, GTD, NULL, Order
+from umdf.exchange.matching.order_entry import MatchingEngine
+from umdf.exchange.matching.orders import BAND_STATISTICS, DAY, GTC, GTD, NULL, Order
 from umdf.exchange.truth.book_history import Book
 
 SETTINGS = BulkSettings(1_000, 10)

@@ -186,17 +186,15 @@ class Market:
         if count:
             self.table[k.LAST_TS] = records[-1, k.TS]
 
-    def publish_statistic(
-        self, statistic: int, kind: int, indices: Indices, *, spacing_ns: int = EVENT_SPACING_NS, **columns: Any
-    ) -> None:
+    def publish_statistic(self, statistic: int, kind: int, indices: Indices, **columns: Any) -> None:
         """Publish a statistic of some instruments, and store it as last published."""
-        self.append_each(kind, indices, spacing_ns=spacing_ns, **columns)
+        self.append_each(kind, indices, **columns)
         value = self.statistic_values(statistic)
         value[indices, : k.V_TS] = k.NULL
         value[indices, k.V_KIND], value[indices, k.V_SIDE], value[indices, k.V_PRESENT] = kind, k.NO_SIDE, 1
         value[indices, k.V_TS] = self.now
         for name, values in columns.items():
-            if name != "flags":
+            if name not in ("flags", "spacing_ns"):
                 value[indices, getattr(k, f"V_{name.upper()}")] = values
 
     def statistic_values(self, statistic: int) -> NDArray[np.int64]:

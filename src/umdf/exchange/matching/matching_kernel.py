@@ -17,7 +17,6 @@ from umdf.exchange.matching.memory_layout_kernel import (
     CANCELLED,
     CHANGE,
     DELETE,
-    DELETE_FROM,
     FILL_BYTES,
     FILLS_OFFSET,
     I_CAPACITY,
@@ -38,7 +37,6 @@ from umdf.exchange.matching.memory_layout_kernel import (
     ORDER_BYTES,
     ORDER_ID,
     ORDER_WORDS,
-    POSITION_GENERATION,
     REFILLS_OFFSET,
     RESTING_ID,
     SCRATCH,
@@ -245,34 +243,13 @@ def rest_new_order(t, instrument, instrument_index, side, order, quantity, order
 
 @outlined
 def delete_matched(t, instrument, side, filled_orders, ts):
-    """Delete the matched orders at the top of a side: one by one, or by position in one record (9.4)."""
+    """Delete the matched orders at the top of a side, each by a record; a channel by position joins them (9.4)."""
     orders, count = side_address(t, instrument, side), order_count(instrument, side)
-    by_position = load_i64(t, POSITION_GENERATION * 8)
-    if by_position and filled_orders > 1:
-        emit(
-            t,
-            instrument,
-            DELETE_FROM,
-            ts,
-            0,
-            side_code(side),
-            NULL,
-            NULL,
-            NULL,
-            NULL,
-            NULL,
-            filled_orders,
-            NULL,
-            NULL,
-            NULL,
-        )
-    else:
-        for i in range(filled_orders):
-            order = orders + (count - 1 - i) * ORDER_BYTES
-            size = np.int64(NULL) if by_position else load_i64(order, O_SIZE * 8)
-            price = price_of(instrument, side, load_i64(order, O_KEY * 8))
-            order_id = load_i64(order, O_ID * 8)
-            emit(t, instrument, DELETE, ts, 0, side_code(side), price, size, order_id, NULL, NULL, 1, NULL, NULL, NULL)
+    for i in range(filled_orders):
+        order = orders + (count - 1 - i) * ORDER_BYTES
+        price, size = price_of(instrument, side, load_i64(order, O_KEY * 8)), load_i64(order, O_SIZE * 8)
+        order_id = load_i64(order, O_ID * 8)
+        emit(t, instrument, DELETE, ts, 0, side_code(side), price, size, order_id, NULL, NULL, 1, NULL, NULL, NULL)
     set_order_count(instrument, side, count - filled_orders)
 
 

@@ -13,7 +13,7 @@ UNTIL, LAST_TS, NEXT_ARRIVAL, REGIME_END, SILENT_UNTIL, MEAN_INTERARRIVAL, BASE_
 NEAR_EXPIRIES, NEAR_COUNT, FAR_EXPIRIES, FAR_COUNT, EXPIRY_CAPACITY = 17, 18, 19, 20, 21  # two heaps of order expiries
 LIFETIMES, INTERARRIVALS, DEPTHS = 22, 23, 24  # tables of quantiles
 WEIGHTED_INSTRUMENTS = 25  # every instrument as often as it is active
-ORDER_ID, IMPLIED_ID, POSITION_GENERATION, FIRST, STOP, GROUP, STATE_SELECTED, HEARTBEAT_NS = range(26, 34)
+ORDER_ID, IMPLIED_ID, FIRST, STOP, GROUP, STATE_SELECTED, HEARTBEAT_NS = range(26, 33)
 AUCTION_RESULT = 34  # three entries, see `auction_price_kernel`
 # Orders entered from Python: where they are (`order_index_kernel`), market-on-close orders that wait for the closing
 # call, how long an auction that a price band starts takes, what an aggressor did, and an order that was looked up.

@@ -31,18 +31,19 @@ from umdf.exchange.matching.order_index_kernel import INDEX_ENTRY_BYTES, rebuild
 from umdf.exchange.matching.order_requests_kernel import process_requests
 from umdf.exchange.matching.orders import (
     ASK,
+    BAND_STATISTICS,
     BID,
     DAY,
     LIMIT,
     REQUEST,
     RESULT,
     EntryResult,
-    Order,
     OrderBook,
     Requests,
     Results,
     Theoretical,
     last_day_of,
+    read_side,
     refusal_error,
 )  # fmt: skip
 from umdf.exchange.matching.session_trades import SessionTrades
@@ -52,10 +53,6 @@ from umdf.exchange.matching.waiting_orders_kernel import MAX_WAITING, WAITING_BY
 INDEX_ENTRIES = 1 << 16
 AUCTION_NS = 300 * SECOND_NS  # of an auction that a price band starts
 AUCTIONS = (k.RESERVED, k.FINAL_CLOSING_CALL)
-BAND_STATISTICS = {
-    "hard": (k.S_HARD_LIMITS, 1), "auction": (k.S_AUCTION_BAND, 2), "rejection": (k.S_REJECTION_BAND, 3),
-    "static": (k.S_STATIC_LIMITS, 4),
-}  # fmt: skip
 EXCHANGE_LAST = 1 << 16  # 277=U
 
 
@@ -72,7 +69,7 @@ class MatchingEngine:
         self._addresses = self._request.ctypes.data, self._result.ctypes.data
         self._table = self.market.table.ctypes.data
         table = self.market.table
-        table[k.POSITION_GENERATION], table[k.AUCTION_NS] = 0, auction_ns  # each deleted order is a record
+        table[k.AUCTION_NS] = auction_ns
         table[k.WAITING], table[k.WAITING_CAPACITY] = self._waiting.ctypes.data, MAX_WAITING
         table[k.INDEX_MASK] = -1
         self._grow_index()
@@ -273,7 +270,7 @@ class MatchingEngine:
     def book(self, symbol: str) -> OrderBook:
         """The book of an instrument now."""
         index = self.index_of(symbol)
-        return OrderBook(self._side(index, BID), self._side(index, ASK))
+        return OrderBook(read_side(self.market, index, BID), read_side(self.market, index, ASK))
 
     def run_order_flow(self, until_ns: int, rows: int) -> None:
         """Generate orders and trades: about `rows` more records, not beyond a time."""
@@ -281,7 +278,8 @@ class MatchingEngine:
 
     def take_records(self) -> Records:
         """The journal since the last call."""
-        self._flush()
+        if self.market.rows or not self._taken:
+            self._flush()
         records = self._taken[0] if len(self._taken) == 1 else np.concatenate(self._taken)
         self._taken.clear()
         return records
@@ -298,31 +296,16 @@ class MatchingEngine:
 
     # Implementation
 
-    def _side(self, index: int, side: int) -> list[Order]:
-        row = self.market.instruments[index]
-        first, count = int(row[k.I_ORDERS_OFFSET] + side * row[k.I_CAPACITY]), int(row[k.I_BIDS + side])
-        sign, tick = (1 if side == BID else -1), int(row[k.I_TICK])
-        return [
-            Order(
-                order[k.O_ID],
-                None if order[k.O_KEY] == k.MARKET_ORDER_KEY else sign * order[k.O_KEY] * tick,
-                order[k.O_SIZE],
-                order[k.O_RESERVE],
-                None if order[k.O_FIRM] == k.NULL else order[k.O_FIRM],
-                order[k.O_INSERT],
-                _date_or_none(order[k.O_TERMS] >> k.EXPIRY_SHIFT),
-                order[k.O_TERMS] & k.STP_MASK or None,
-            )
-            for order in self.market.orders[first : first + count][::-1].tolist()
-        ]
-
     def _process(self) -> EntryResult:
         """Process the one request."""
         self._run(*self._addresses, 1)
         order_id, refusal, traded, cancelled, started_auction = self._result_row.tolist()
         if refusal == 0:
             return EntryResult(order_id or None, traded, cancelled, started_auction != 0)
-        raise self._error(refusal, dict(zip(REQUEST.names or (), self._request_row.tolist(), strict=True)))
+        values = dict(zip(REQUEST.names or (), self._request_row.tolist(), strict=True))
+        if values["order_id"]:
+            values["instrument"] = int(self.market.table[k.FOUND_BOOK_SIDE]) >> 1
+        raise refusal_error(self.market, refusal, values)
 
     def _run(self, requests: int, results: int, count: int) -> None:
         done = 0
@@ -334,7 +317,7 @@ class MatchingEngine:
         self._reserve_rows()
         trade_id = int(kernel(self._table, index, *arguments))
         if trade_id < 0:
-            raise self._error(trade_id, {**values, "instrument": index})
+            raise refusal_error(self.market, trade_id, {**values, "instrument": index})
         self._refresh_theoretical(index)
         return trade_id
 
@@ -349,24 +332,6 @@ class MatchingEngine:
         self.market.bust_pending_of(index)
         self._flush()
         return index
-
-    def _error(self, refusal: int, values: dict[str, Any]) -> UsageError:
-        order_id = values.get("order_id", 0)
-        index = values["instrument"]
-        if order_id:
-            index = int(self.market.table[k.FOUND_BOOK_SIDE]) >> 1
-        row = self.market.instruments[index]
-        quantity_band = self.market.statistic_values(k.S_QUANTITY_BAND)[index]
-        limits = {"tick": int(row[k.I_TICK]), "lot": int(row[k.I_LOT]), "max_size": int(quantity_band[k.V_OTHER])}
-        bands = {kind: self._band_text(statistic, index) for kind, (statistic, _) in BAND_STATISTICS.items()}
-        bids, asks = self._side(index, BID)[:1], self._side(index, ASK)[:1]
-        spread = f"{bids[0].price if bids else 'any'} to {asks[0].price if asks else 'any'}"
-        return refusal_error(refusal, {**values, **limits, **bands, "spread": spread})
-
-    def _band_text(self, statistic: int, index: int) -> str:
-        value = self.market.statistic_values(statistic)[index]
-        is_percent = value[k.V_CODE] >> k.BAND_LIMIT_TYPE & 0xFF == 2
-        return f"{value[k.V_PRICE]} to {value[k.V_AUX]}" + (" (1e-9 percent)" if is_percent else "")
 
     def _delete(self, firm: int | None, symbol: str | None, last_day: int, in_any_state: bool, ts_ns: int) -> int:
         first = 0 if symbol is None else self.index_of(symbol)
@@ -412,7 +377,3 @@ class MatchingEngine:
             if kept + self.market.margin < entries // 2:
                 return
             entries *= 2
-
-
-def _date_or_none(last_day: int) -> int | None:
-    return last_day if k.DAY < last_day < k.GOOD_TILL_CANCELLED else None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from umdf.errors import UsageError
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching import request_layout_kernel as q
+from umdf.exchange.matching.market import Market
 
 Requests = NDArray[Any]  # of the type REQUEST
 Results = NDArray[Any]  # of the type RESULT
@@ -20,6 +21,10 @@ LIMIT, MARKET, MARKET_TO_LIMIT, MOA, MOC = q.LIMIT, q.MARKET, q.MARKET_TO_LIMIT,
 ENTER, AMEND, CANCEL = q.ENTER, q.AMEND, q.CANCEL
 DAY, GTC, GTD = "DAY", "GTC", "GTD"
 NULL = k.NULL
+BAND_STATISTICS = {  # and their code (6939)
+    "hard": (k.S_HARD_LIMITS, 1), "auction": (k.S_AUCTION_BAND, 2), "rejection": (k.S_REJECTION_BAND, 3),
+    "static": (k.S_STATIC_LIMITS, 4),
+}  # fmt: skip
 
 REQUEST = np.dtype(
     [
@@ -107,10 +112,51 @@ class Theoretical:
     imbalance: int
 
 
-def refusal_error(code: int, values: dict[str, Any]) -> UsageError:
-    """The error of a refused request; `values` are those of the request and of the instrument."""
+def read_side(market: Market, index: int, side: int) -> list[Order]:
+    """The orders of one side of a book, the best first."""
+    row = market.instruments[index]
+    first, count = int(row[k.I_ORDERS_OFFSET] + side * row[k.I_CAPACITY]), int(row[k.I_BIDS + side])
+    ticks = int(row[k.I_TICK]) * (1 if side == BID else -1)
+    return [
+        Order(
+            order[k.O_ID],
+            None if order[k.O_KEY] == k.MARKET_ORDER_KEY else order[k.O_KEY] * ticks,
+            order[k.O_SIZE],
+            order[k.O_RESERVE],
+            None if order[k.O_FIRM] == k.NULL else order[k.O_FIRM],
+            order[k.O_INSERT],
+            _date_or_none(order[k.O_TERMS] >> k.EXPIRY_SHIFT),
+            order[k.O_TERMS] & k.STP_MASK or None,
+        )
+        for order in market.orders[first : first + count][::-1].tolist()
+    ]
+
+
+def _date_or_none(last_day: int) -> int | None:
+    return last_day if k.DAY < last_day < k.GOOD_TILL_CANCELLED else None
+
+
+def refusal_error(market: Market, code: int, values: dict[str, Any]) -> UsageError:
+    """The error of a refused request; `values` are those of the request, with the index of its instrument."""
     reason, field, hint = REFUSALS[code]
+    index = values["instrument"]
+    if 0 <= index < len(market.instruments):
+        row, quantity_band = market.instruments[index], market.statistic_values(k.S_QUANTITY_BAND)[index]
+        best_bid, best_ask = (read_side(market, index, side)[:1] for side in (BID, ASK))
+        values = values | {
+            "tick": int(row[k.I_TICK]),
+            "lot": int(row[k.I_LOT]),
+            "max_size": int(quantity_band[k.V_OTHER]),
+            "spread": f"{best_bid[0].price if best_bid else 'any'} to {best_ask[0].price if best_ask else 'any'}",
+            **{kind: _band_text(market, statistic, index) for kind, (statistic, _) in BAND_STATISTICS.items()},
+        }
     return UsageError(f"{reason}: {values[field]}" if field else reason, hint.format(**values))
+
+
+def _band_text(market: Market, statistic: int, index: int) -> str:
+    value = market.statistic_values(statistic)[index]
+    is_percent = value[k.V_CODE] >> k.BAND_LIMIT_TYPE & 0xFF == 2
+    return f"{value[k.V_PRICE]} to {value[k.V_AUX]}" + (" (1e-9 percent)" if is_percent else "")
 
 
 def last_day_of(time_in_force: str, expire_date: int | None) -> int:
