@@ -52,7 +52,6 @@ def session(sized: Callable[[int, int], int]) -> Session:
     specs = generate_catalogue(COUNT, 5, date(2026, 11, 13))
     listing = Listing(specs, TRADING_DATE, np.random.default_rng(2))
     market, journal = Market(listing, settings), list[Records]()
-    market.table[k.POSITION_GENERATION] = 0
 
     def flush() -> None:
         if market.rows:
