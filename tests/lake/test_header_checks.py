@@ -16,7 +16,15 @@ def headers(number: Sequence[int], epoch: Sequence[int]) -> Headers:
     nothing, times = np.zeros(count, np.int64), np.arange(count) * 1_000_000
     numbers = np.array(number, np.int64), nothing, np.array(epoch, np.int64)
     return Headers(
-        *numbers, times, times, 100 * np.arange(count), nothing, nothing + 1, np.zeros(count, np.bool_), nothing
+        *numbers,
+        times,
+        times,
+        100 * np.arange(count),
+        nothing,
+        nothing + 1,
+        np.zeros(count, np.bool_),
+        nothing,
+        nothing,
     )
 
 

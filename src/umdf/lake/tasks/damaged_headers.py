@@ -46,6 +46,7 @@ class Headers(NamedTuple):
     weight: Column  # 1 for the first of a packet
     is_cut: Column  # no valid header; FAST: a message of an unknown template
     announced: Column  # of a Binary heartbeat: the last sequence before its nextSeqNo; 0: none
+    content: Column  # of a FAST message with a low number, a hash; 0: unknown
 
     def take(self, rows: Any) -> Headers:
         return Headers(*(column[rows] for column in self))
@@ -78,7 +79,8 @@ class HeaderChecker:
         return reported, is_damaged
 
 
-NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_), announced=np.zeros(0, np.int64))
+_NONE = np.zeros(0, np.int64)
+NO_HEADERS = Headers(*[_NONE] * 8, is_cut=np.zeros(0, np.bool_), announced=_NONE, content=_NONE)
 
 
 def mask_foreign_headers(headers: Headers) -> Mask:
