@@ -20,7 +20,8 @@ from umdf.exchange.instruments.journal_details import OrderDetails, TradeDetails
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Market, Records
-from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, POSITION, PRIORITY, SBE, ChannelSettings, Members
+from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, POSITION, PRIORITY, SBE, ChannelSettings
+from umdf.exchange.publish.member_filter import MemberFilter
 from umdf.exchange.publish.publisher import JournalBatch
 from umdf.exchange.statistics.statistics import FINAL, PREVIEW, UPDATED, Statistics
 from umdf.market import families as e
@@ -192,16 +193,12 @@ def test_settlement_follows_the_table_of_the_specification(session: Session) -> 
 @pytest.mark.parametrize(("protocol", "generation"), KINDS)
 def test_every_statistic_arrives_in_both_protocols(session: Session, protocol: str, generation: str) -> None:
     """Binary has no template for some (NOTES): they, and the instruments of 61 and 62, are on FIX/FAST only."""
-    members = (
-        Members()
-        if protocol == FAST
-        else Members(types=("CS", "PS", "ETF", "OPT", "FUT", "MLEG", "SPOT", "CORP", "FORWARD"))
-    )
-    is_member = members.of(session.listing)
+    settings = ChannelSettings(72, protocol, generation)
+    is_member = MemberFilter(settings, session.listing, []).is_member
     records = session.records
     records = records[~np.isin(records[:, k.KIND], BOOK_KINDS) & (records[:, k.INSTRUMENT] >= 0)]
     batch = JournalBatch(INCREMENTAL, records.copy(), int(records[-1, k.TS]))
-    events = publish(ChannelSettings(72, protocol, generation, members=members), session.listing, batch)
+    events = publish(settings, session.listing, batch)
     expected = expected_statistics(session, records[is_member[records[:, k.INSTRUMENT]]], protocol)
     found = statistics_of(events.rows("statistics"), protocol)
     if protocol == FAST and generation == POSITION:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from umdf.cli.commands import exchange_operator
+from umdf.cli.commands import exchange_operator, exchange_views
 from umdf.cli.commands.exchange_run import CHANNELS_EXAMPLES, RUN_EXAMPLES, channels, run
 from umdf.cli.output import ExitCode, JsonFlag, counted, exit_with, print_escaped, print_json, size_text
 
@@ -128,6 +128,7 @@ def capture(
 SUBCOMMANDS = (
     (run, RUN_EXAMPLES),
     (channels, CHANNELS_EXAMPLES),
+    *exchange_views.SUBCOMMANDS,
     *exchange_operator.SUBCOMMANDS,
     (capture, CAPTURE_EXAMPLES),
 )

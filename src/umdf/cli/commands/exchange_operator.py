@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from umdf.cli.output import JsonFlag, counted, print_escaped, print_json
+from umdf.cli.output import JsonFlag, print_escaped, print_json
 
 ORDER_EXAMPLES = (
     "umdf exchange order PETR4 buy 500 32.45",
@@ -24,7 +24,6 @@ TRADE_EXAMPLES = (
     "umdf exchange trade PETR4 100 32.50 --replaces 40",
 )
 BUST_EXAMPLES = ("umdf exchange bust PETR4 40",)
-BOOK_EXAMPLES = ("umdf exchange levels PETR4", "umdf exchange levels PETR4 --depth 3 --json")
 PHASE_EXAMPLES = (
     "umdf exchange phase pause equities",
     "umdf exchange phase final-closing-call derivatives",
@@ -46,7 +45,6 @@ INSTRUMENT_EXAMPLES = (
 )
 RESET_EXAMPLES = ("umdf exchange reset PETR4", "umdf exchange reset sbe:72")
 FAILOVER_EXAMPLES = ("umdf exchange failover fast:72",)
-STATUS_EXAMPLES = ("umdf exchange status", "umdf exchange status --json")
 
 DEFAULT_SOCKET = Path("exchange.sock")
 ControlOption = Annotated[Path, typer.Option(help="Control socket of the exchange", metavar="PATH")]
@@ -216,28 +214,6 @@ def bust(
     report({"busted": trade_id}, as_json, f"trade {trade_id} is busted")
 
 
-def levels(
-    symbol: SymbolArgument,
-    depth: Annotated[int, typer.Option(help="Orders of each side", metavar="N", min=1)] = 10,
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show the book of an instrument as the exchange has it, order by order."""
-    book = send(control, "book", symbol=symbol, depth=depth)
-    if as_json:
-        print_json(book)
-        return
-    print(f"{'order':>20} {'firm':>5} {'size':>10} {'bid':>12}   {'ask':<12} {'size':>10} {'firm':>5}")
-    for row in range(max(len(book["bids"]), len(book["asks"]))):
-        bid, ask = (side[row] if row < len(side) else {} for side in (book["bids"], book["asks"]))
-        left = f"{bid.get('order_id', ''):>20} {bid.get('firm') or '':>5} {bid.get('size', ''):>10} {_price(bid):>12}"
-        print(f"{left}   {_price(ask):<12} {ask.get('size', ''):>10} {ask.get('firm') or '':>5}")
-
-
-def _price(order: dict[str, Any]) -> str:
-    return (order["price"] or "market") if order else ""
-
-
 def phase(
     phase: Annotated[
         str,
@@ -368,36 +344,13 @@ def _channel(target: str, channel: str) -> int:
     return int(channel)
 
 
-def status(control: ControlOption = DEFAULT_SOCKET, as_json: JsonFlag = False) -> None:
-    """Show the time of the exchange, the phases of its groups, and the sequences of its channels."""
-    found = send(control, "status")
-    if as_json:
-        print_json(found)
-        return
-    counts = [counted(found[f"{name}s"], name) for name in ("instrument", "order", "trade", "record")]
-    print(f"{found['time']}  {'up' if found['is_up'] else 'down'}  {', '.join(counts)}")
-    phases: dict[str, list[str]] = {}
-    for group, name in found["phases"].items():
-        phases.setdefault(name, []).append(group)
-    for name, groups in phases.items():
-        shown = " ".join(groups[:12]) + (f" and {len(groups) - 12} more" if len(groups) > 12 else "")
-        print_escaped(f"  {name}: {shown}")
-    print(f"{'channel':>8} {'protocol':<9}{'book':<5}{'incremental':>14} {'snapshot':>12} {'instruments':>12}")
-    for each in found["channels"]:
-        last = each["last_sequence"]
-        name = f"{each['channel']:>8} {each['protocol']:<9}{each['book']:<5}"
-        print(f"{name}{last['incremental']:>14,} {last['snapshot']:>12,} {last['instruments']:>12,}")
-
-
 SUBCOMMANDS = (
-    (status, STATUS_EXAMPLES),
     (order, ORDER_EXAMPLES),
     (amend, AMEND_EXAMPLES),
     (cancel, CANCEL_EXAMPLES),
     (cross, CROSS_EXAMPLES),
     (trade, TRADE_EXAMPLES),
     (bust, BUST_EXAMPLES),
-    (levels, BOOK_EXAMPLES),
     (phase, PHASE_EXAMPLES),
     (state, STATE_EXAMPLES),
     (auction, AUCTION_EXAMPLES),

@@ -80,7 +80,7 @@ from umdf.exchange.matching.trade_kernel import bust_trade, emit_cross, is_bust_
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i64
 
 # What an arrival does: upper bounds of a random number below 1024.
-REDUCE_BELOW, REPLACE_BELOW, AGGRESS_BELOW, CROSS_BELOW = 40, 105, 150, 152
+REDUCE_BELOW, REPLACE_BELOW, AGGRESS_BELOW, CROSS_BELOW = 4, 69, 123, 125
 MARKET_ORDER_BELOW = 40  # during an auction
 FIRMS = 120
 MILLISECOND = 1_000_000
@@ -163,7 +163,7 @@ def add_passive_order(t, instrument, instrument_index, side, fair, ts):
     if not has_space(t, instrument, side, ts, bits >> 40, LAST):
         return
     key = passive_key(t, instrument, side, fair, bits)
-    size, firm, reserve = draw_size(t, instrument, bits >> 20), draw_firm(bits >> 32), np.int64(0)
+    size, firm, reserve = 2 * draw_size(t, instrument, bits >> 20), draw_firm(bits >> 32), np.int64(0)
     chance = (bits >> 52) & 255
     if chance < 13 and load_i64(instrument, I_IMPLIED * 8) != 0:
         order_id, firm = next_implied_id(t), np.int64(NULL)

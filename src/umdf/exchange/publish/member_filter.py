@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.exchange.instruments.instrument_types import types_where
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.publish.channel_settings import ChannelSettings
+from umdf.exchange.publish.channel_settings import SBE, ChannelSettings
 from umdf.exchange.publish.news import NewsItem
 from umdf.exchange.publish.price_levels import DerivedRecords
 
@@ -32,6 +33,8 @@ class MemberFilter:
             self._is_member = self._settings.members.of(listing)
             if self._settings.is_news_channel:
                 self._is_member[:] = False
+            if self._settings.protocol == SBE:  # has no templates for what indexes and lending publish
+                self._is_member &= ~listing.of_types(types_where("is_fast_only"))
             self._has_members = np.zeros(len(listing.groups), bool)
             self._has_members[listing.group[self._is_member]] = True
         return self._is_member
@@ -42,8 +45,9 @@ class MemberFilter:
         """
         kind, instrument = records[:, k.KIND], records[:, k.INSTRUMENT]
         chosen = kind != k.HEARTBEAT
-        if not self._settings.carries_everything:
-            is_member, is_group, of_instrument = self.is_member, kind == k.GROUP_PHASE, instrument >= 0
+        is_member = self.is_member
+        if not self._settings.carries_everything or not is_member.all():
+            is_group, of_instrument = kind == k.GROUP_PHASE, instrument >= 0
             chosen[of_instrument] = is_member[instrument[of_instrument]]
             chosen[is_group] = self._has_members[records[is_group, k.ID]]
         for row in np.flatnonzero(kind == k.NEWS).tolist():
