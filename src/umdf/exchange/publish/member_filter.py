@@ -33,7 +33,7 @@ class MemberFilter:
             if self._settings.is_news_channel:
                 self._is_member[:] = False
             if self._settings.protocol == SBE:  # has no templates for what indexes and lending publish
-                self._is_member &= ~listing.of_types(types_where("is_fast_only"))[: len(listing)]
+                self._is_member &= ~listing.of_types(types_where("is_fast_only"))
             self._has_members = np.zeros(len(listing.groups), bool)
             self._has_members[listing.group[self._is_member]] = True
         return self._is_member
