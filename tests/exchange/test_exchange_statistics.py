@@ -15,11 +15,15 @@ from exchange.published_events import publish
 
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.instruments.catalogue import generate_catalogue
+from umdf.exchange.instruments.instrument_spec import BUY
 from umdf.exchange.instruments.instrument_types import InstrumentType as T
 from umdf.exchange.instruments.journal_details import OrderDetails, TradeDetails
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Market, Records
+from umdf.exchange.matching.order_entry import ASK as SELLER
+from umdf.exchange.matching.order_entry import BID as BUYER
+from umdf.exchange.matching.order_entry import MatchingEngine
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, POSITION, PRIORITY, SBE, ChannelSettings
 from umdf.exchange.publish.member_filter import MemberFilter
 from umdf.exchange.publish.publisher import JournalBatch
@@ -287,6 +291,8 @@ def check_trades(session: Session, rows: Rows, records: Records, is_member: Any,
         strict=True,
     )
     expected = []
+    if protocol == FAST:
+        check_tick_directions(rows, trades, session.listing)
     for record in trades:
         spec = session.listing.instruments[record[k.INSTRUMENT]]
         buyer = e.NULL if spec.is_anonymous else record[k.FIRM]
@@ -294,6 +300,22 @@ def check_trades(session: Session, rows: Rows, records: Records, is_member: Any,
         expected.append((spec.security_id, record[k.ID], record[k.PRICE], record[k.SIZE], buyer, venue))
     assert sorted(found) == sorted(expected)
     assert {session.listing.instruments[record[k.INSTRUMENT]].type for record in trades} >= {T.FORWARD, T.FX_SPOT}
+
+
+def check_tick_directions(rows: Rows, trades: list[list[int]], listing: Listing) -> None:
+    """274: above the last price 0, below it 2, absent on first trades and those of equal price (10.1)."""
+    last, expected = dict[int, int](), dict[tuple[int, int], int]()
+    for record in trades:
+        index, price = record[k.INSTRUMENT], record[k.PRICE]
+        key = int(listing.security_id[index]), record[k.ID]
+        expected[key] = 0
+        if not record[k.CODE] & k.C_LEG:
+            before = last.get(index, price)
+            expected[key] = 0 if price == before else ord("0") if price > before else ord("2")
+            last[index] = price
+    columns = (rows.column(name).tolist() for name in ("instrument_id", "trade_id", "tick_direction", "action"))
+    found = {(i, t): d for i, t, d, action in zip(*columns, strict=True) if action == ord("A")}
+    assert found == expected and len(set(expected.values())) == 3
 
 
 @pytest.mark.parametrize("generation", [PRIORITY, POSITION])
@@ -335,6 +357,30 @@ def test_lending_and_forwards_have_their_details(session: Session, generation: s
     assert row(orders, sides["A"], *details) == [NONE, 0, 1, ord("L")]  # the meaning of absent ones
     flags = orders.column("flags")
     assert flags[sides["B"]] & e.BTB_LIMITED and flags[sides["A"]] & e.BTB_ALL_OR_NONE
+
+
+def test_the_trade_of_a_strategy_is_one_of_each_leg() -> None:
+    """10.1: a butterfly of options trades, and its legs at prices that are worth its own, in its ratios (277=1)."""
+    specs = generate_catalogue(COUNT, 5, date(2026, 11, 13))
+    settings = BulkSettings(40 * COUNT, COUNT)
+    listing = Listing(specs, TRADING_DATE, np.random.default_rng(2))
+    engine = MatchingEngine(listing, settings, settings.midnight_ns)
+    butterfly = next(spec for spec in specs if len(spec.legs) == 3)
+    for symbol in (butterfly.symbol, *(leg.symbol for leg in butterfly.legs)):
+        engine.set_state(symbol, k.OPEN)
+    price, ts = butterfly.reference_price, settings.midnight_ns + SECOND_NS
+    engine.enter(butterfly.symbol, SELLER, price, 300, firm=3, ts_ns=ts)
+    engine.enter(butterfly.symbol, BUYER, price, 200, firm=8, ts_ns=ts + 1_000)
+    records = engine.take_records()
+    trades = {r[k.INSTRUMENT]: r for r in records[records[:, k.KIND] == k.TRADE].tolist()}
+    assert set(trades) == {listing.index_of(s) for s in (butterfly.symbol, *(leg.symbol for leg in butterfly.legs))}
+    value = 0
+    for leg in butterfly.legs:
+        trade, sign = trades[listing.index_of(leg.symbol)], 1 if leg.side == BUY else -1
+        assert trade[k.CODE] & k.C_LEG and trade[k.SIZE] == 200 * leg.ratio // 10**9
+        assert (trade[k.FIRM], trade[k.OTHER]) == ((8, 3) if leg.side == BUY else (3, 8))
+        value += sign * leg.ratio // 10**9 * trade[k.PRICE]
+    assert value == price == trades[listing.index_of(butterfly.symbol)][k.PRICE]
 
 
 def test_everything_is_published_again_as_it_was(session: Session) -> None:

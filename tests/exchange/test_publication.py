@@ -21,6 +21,7 @@ from umdf.exchange.publish.channel_settings import (
     INCREMENTAL,
     INSTRUMENTS,
     MBP,
+    POSITION,
     SBE,
     SNAPSHOTS,
     STREAMS,
@@ -29,6 +30,7 @@ from umdf.exchange.publish.channel_settings import (
     Members,
 )
 from umdf.exchange.publish.control_records import control_records, silences
+from umdf.exchange.publish.direct_fast_encoder import DirectFastEncoder
 from umdf.exchange.publish.fast_publisher import FastPublisher
 from umdf.exchange.publish.news import NewsItem
 from umdf.exchange.publish.publication import Publication
@@ -209,6 +211,38 @@ def test_the_news_channel_has_news_only(protocol: str) -> None:
     assert not len(found[0].rows("mbo")) and len(found[1].rows("mbo"))
     for stream in (SNAPSHOTS, INSTRUMENTS):
         assert not exchange.clients[0].sinks[stream].payloads
+
+
+@pytest.mark.parametrize("channel", [
+    ChannelSettings(72, FAST), ChannelSettings(72, FAST, POSITION), ChannelSettings(72, FAST, book_type=MBP, depth=3),
+    ChannelSettings(72, FAST, POSITION, MBP, 3), ChannelSettings(72, FAST, book_type=TOB),
+])  # fmt: skip
+def test_direct_encoding_of_fast_writes_the_same_bytes(
+    channel: ChannelSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct_messages = 0
+    encode = DirectFastEncoder.encode
+
+    def counted(self: DirectFastEncoder, *arguments: Any) -> Any:
+        nonlocal direct_messages
+        encoded = encode(self, *arguments)
+        direct_messages += 0 if encoded is None else len(encoded.start)
+        return encoded
+
+    monkeypatch.setattr(DirectFastEncoder, "encode", counted)
+    exchange = Exchange(channel, channel)
+    slow = exchange.publication.publishers[1]
+    assert isinstance(slow, FastPublisher)
+    slow.direct_encoder = None
+    exchange.run(0.5, trades=True)
+    market = exchange.market  # prices that need more than two decimals, an order without a price, one that is resent
+    for number, price in enumerate((32_123_400_000, 32_123_456_789, k.NULL, -7_500_000)):
+        columns = {"side": k.BID, "price": price, "size": 100, "id": 1 << 40 | number, "firm": 3, "position": 1}
+        market.append(k.ADD, 1, **columns, insert=exchange.now, flags=k.RECOVERY | (k.IMPLIED if number else 0))
+    exchange.run(0.01)
+    both = [client.sinks[INCREMENTAL] for client in exchange.clients]
+    assert both[0].payloads == both[1].payloads and both[0].ts_ns == both[1].ts_ns
+    assert direct_messages > 50
 
 
 def test_an_unknown_channel_is_refused() -> None:

@@ -25,6 +25,7 @@ Columns = NDArray[np.int64]
 NULL = -(1 << 63)
 MIN_BOUND, MAX_SPREAD_BOUND = 16, 60  # ticks
 FEW_INSTRUMENTS, TOP_INSTRUMENTS, TOP_SHARE_FEW, TOP_SHARE_MANY = 200, 20, 0.96, 0.60
+MAX_LEGS = 4  # of a strategy whose trades print its legs
 INTEREST_NOISE = 0.4  # standard deviation of its logarithm: no two days are alike
 
 
@@ -42,7 +43,8 @@ class Listing:
     driver: Columns  # whose fair price it follows: its own, if it follows none
     beta: Columns  # how much it follows, 2^-16
     volatility: Columns  # of the fair price, in 2^-16 ticks in a second
-    legs: Columns  # the sold and the bought one of a strategy of two, -1 elsewhere
+    legs: Columns  # up to four of a strategy, first one that is bought once; -1 elsewhere
+    leg_ratios: Columns  # below 0 where sold
     underlying: Columns  # the first, -1 where there is none
     venue: Columns  # 1500
     is_anonymous: Columns
@@ -66,7 +68,8 @@ class Listing:
         self._index_of: dict[str, int] = {}
         self._deleted: set[int] = set()
         for name in Listing.__annotations__:
-            setattr(self, name, np.full((self.capacity, 2) if name == "legs" else self.capacity, -1, np.int64))
+            shape = (self.capacity, MAX_LEGS) if name in ("legs", "leg_ratios") else self.capacity
+            setattr(self, name, np.full(shape, -1, np.int64))
         # Of every row, and NULL at the end: what concerns no instrument has index -1.
         self.instrument_ids = np.full(self.capacity + 1, NULL, np.int64)
         for spec in specs:
@@ -195,9 +198,11 @@ class Listing:
         for name, value in values.items():
             getattr(self, name)[index] = value
         self.instrument_ids[index] = spec.security_id
-        if len(spec.legs) == 2 and all(leg.ratio == UNIT for leg in spec.legs):
-            sold, bought = sorted(spec.legs, key=lambda leg: leg.side == BUY)
-            self.legs[index] = self.index_of(sold.symbol), self.index_of(bought.symbol)
+        if len(spec.legs) <= MAX_LEGS and all(leg.ratio % UNIT == 0 for leg in spec.legs):
+            legs = sorted(spec.legs, key=lambda leg: (leg.side, leg.ratio) != (BUY, UNIT))
+            for place, leg in enumerate(legs):
+                self.legs[index, place] = self.index_of(leg.symbol)
+                self.leg_ratios[index, place] = leg.ratio // UNIT * (1 if leg.side == BUY else -1)
 
 
 def generate_listing(settings: BulkSettings, random: np.random.Generator) -> Listing:

@@ -79,11 +79,13 @@ class Market:
         columns = {
             k.I_ID: listing.security_id, k.I_TICK: listing.tick, k.I_LOT: listing.lot, k.I_GROUP: listing.group,
             k.I_REFERENCE: listing.reference_ticks, k.I_TYPE: listing.type, k.I_BOUND: listing.bound_ticks,
-            k.I_IMPLIED: listing.has_implied_orders, k.I_LEG_1: listing.legs[:, 0], k.I_LEG_2: listing.legs[:, 1],
+            k.I_IMPLIED: listing.has_implied_orders,
             k.I_DRIVER: listing.driver, k.I_BETA: listing.beta, k.I_VOLATILITY: listing.volatility,
         }  # fmt: skip
         for column, values in columns.items():
             table[indices, column] = values[indices]
+        table[indices, k.I_LEGS : k.I_RATIOS] = listing.legs[indices]
+        table[indices, k.I_RATIOS : k.I_RATIOS + k.MAX_LEGS] = listing.leg_ratios[indices]
         table[new, k.I_PREVIOUS_CLOSE] = listing.reference_ticks[new] * listing.tick[new]
         table[new, k.I_WALK_TS] = self.now
         self.clear_session(new)

@@ -52,7 +52,8 @@ BID, ASK, NO_SIDE = 66, 65, 78  # as events name a side: B, A, N
 # Bits of FLAGS: the events' own, and two of the journal.
 LAST, SNAPSHOT, IMPLIED, RECOVERY = 128, 32, 256, 512
 DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be busted later
-AFTER_MARKET = 1 << 22  # of the session after the market (336=6), set by the live exchange
+UPTICK, DOWNTICK = 1 << 22, 1 << 23  # a trade above or below the last price (274)
+AFTER_MARKET = 1 << 24  # of the session after the market (336=6), set by the live exchange
 
 # Kinds of records.
 (
@@ -95,14 +96,16 @@ KINDS = 34
 
 # An instrument.
 I_ID, I_TICK, I_REFERENCE, I_LOT, I_STATE, I_GROUP, I_INDEX, I_TYPE = 0, 1, 2, 3, 4, 5, 6, 7
-I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_LEG_1, I_LEG_2, I_BOUND = 8, 9, 10, 11, 12, 13, 14, 15
+I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_BOUND = 8, 9, 10, 11, 12, 15
 I_TRADE_ID, I_LAST, I_HIGH, I_LOW, I_QUANTITY, I_TURNOVER, I_TRADES, I_PREVIOUS_CLOSE = 16, 17, 18, 19, 20, 21, 22, 23
 I_BUST_ID, I_BUST_PRICE, I_BUST_SIZE, I_BUST_TS, I_BUST_BUYER, I_BUST_SELLER = 24, 25, 26, 27, 28, 29
 I_EVENT, I_OPENED, I_PHASE, I_VOLUME_TRADES, I_STATE_TS = 30, 31, 32, 33, 34  # 1174 as last sent; the group's phase
 # The fair price: a random walk in 2^-16 ticks and its time, whose walk it follows and how much (2^-16), its volatility
 # (2^-16 ticks in a second). I_BOUND is how far from the reference orders go, in ticks.
 I_WALK, I_WALK_TS, I_DRIVER, I_BETA, I_VOLATILITY = 35, 36, 37, 38, 39
-I_STATISTICS = 40
+# Legs of a strategy, -1 where there is none, and their ratios, below 0 if sold. The first is bought once.
+I_LEGS, I_RATIOS, MAX_LEGS = 40, 44, 4
+I_STATISTICS = 48
 UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101  # states and phases (11.1)
 FORBIDDEN = PRE_CLOSE = 18
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174

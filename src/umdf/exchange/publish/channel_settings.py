@@ -40,17 +40,16 @@ class Members:
     symbols: tuple[str, ...] = ()
 
     def of(self, listing: Listing) -> NDArray[np.bool_]:
-        """Which rows of a listing are members."""
-        count, chosen = len(listing), np.zeros(listing.capacity, bool)
-        chosen[:count] = True
+        """Which rows of a listing are members: none of those that are not in use."""
+        chosen = np.arange(listing.capacity) < len(listing)
         for wanted, values in (
             (self.types, listing.security_types),
-            (self.groups, [listing.groups[group] for group in listing.group[:count].tolist()]),
+            (self.groups, [listing.groups[group] for group in listing.group[: len(listing)].tolist()]),
             (self.symbols, listing.symbols),
         ):
             if wanted:
                 names = set(wanted)
-                chosen[:count] &= np.fromiter((value in names for value in values), bool, count)
+                chosen[: len(listing)] &= np.fromiter((value in names for value in values), bool, len(listing))
         return chosen
 
 

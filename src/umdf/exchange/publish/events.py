@@ -27,6 +27,7 @@ NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
 LEG_TRADE = 102
 REGULAR_SESSION, AFTER_MARKET_SESSION = 1, 6  # 336
 LENDING_VENUE = ord("L")
+PLUS, MINUS = ord("0"), ord("2")  # 274
 CONDITION_BITS = (1 << DETAILS) - 1
 # Columns of trades and orders, and the attributes of their details.
 ORDER_DETAILS = {
@@ -176,7 +177,8 @@ class EventBuilder:
     def _trades(self, records: FamilyColumns) -> Rows:
         kind, code = records[k.KIND], records[k.CODE]
         conditions = np.where(code == k.NULL, 0, code & CONDITION_BITS)
-        implied = np.where(records[k.FLAGS] & k.IMPLIED != 0, e.CONDITIONS["IM"], 0)
+        flags = records[k.FLAGS]
+        implied = np.where(flags & k.IMPLIED != 0, e.CONDITIONS["IM"], 0)
         columns = {
             "action": ACTIONS[kind],
             "update_action": UPDATE_ACTIONS[kind],
@@ -195,6 +197,9 @@ class EventBuilder:
             "trading_session": _trading_session(records),
             "trade_date": self._trade_date(records),
             "venue": self._venues(records).astype(np.uint8),
+            "tick_direction": np.where(flags & k.UPTICK != 0, PLUS, np.where(flags & k.DOWNTICK != 0, MINUS, 0)).astype(
+                "u1"
+            ),
         }
         if self._has_anonymous:
             anonymous = self._listing.is_anonymous[records[k.INSTRUMENT]] != 0

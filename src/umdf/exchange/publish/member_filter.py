@@ -20,7 +20,7 @@ Records = NDArray[np.int64]
 class MemberFilter:
     def __init__(self, settings: ChannelSettings, listing: Listing, news: Sequence[NewsItem]) -> None:
         self._settings, self._listing, self._news = settings, listing, news
-        self._count = -1  # instruments when it last looked
+        self._rows = -1  # of the listing, when the masks were made
         self._is_member = np.zeros(0, bool)
         self._has_members = np.zeros(0, bool)  # of each group
 
@@ -28,9 +28,8 @@ class MemberFilter:
     def is_member(self) -> NDArray[np.bool_]:
         """Of each instrument of the listing, as it is now."""
         listing = self._listing
-        if self._count != len(listing):  # instruments have been added
-            self._count = len(listing)
-            self._is_member = self._settings.members.of(listing)
+        if self._rows != len(listing):  # instruments have been added
+            self._rows, self._is_member = len(listing), self._settings.members.of(listing)
             if self._settings.is_news_channel:
                 self._is_member[:] = False
             if self._settings.protocol == SBE:  # has no templates for what indexes and lending publish

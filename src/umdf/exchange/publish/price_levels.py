@@ -28,22 +28,15 @@ class PriceLevels:
 
     def __init__(self, instruments: int, depth: int, is_overlay: bool) -> None:
         self._depth, self._is_overlay = depth, is_overlay
-        self._sides = np.zeros((0, p.SIDE_WORDS), np.int64)
+        self._table = np.zeros(p.ARGUMENT_COUNT, np.int64)
         self._levels = np.zeros((0, p.LEVEL_WORDS), np.int64)
         self._used = 0  # levels of the memory that belong to a side
-        self._table = np.zeros(p.ARGUMENT_COUNT, np.int64)
+        self._sides = np.zeros((2 * instruments, p.SIDE_WORDS), np.int64)
+        self._sides[:, p.S_CAPACITY] = FIRST_CAPACITY
+        self._sides[:, p.S_OFFSET] = self._take(2 * instruments * FIRST_CAPACITY)
+        self._sides[:, p.S_OFFSET] += FIRST_CAPACITY * np.arange(2 * instruments)
         self._table[p.P_DEPTH], self._table[p.P_IS_OVERLAY] = depth, is_overlay
-        self.reserve(instruments)
-
-    def reserve(self, instruments: int) -> None:
-        """Have a book for each instrument."""
-        added = 2 * instruments - len(self._sides)
-        if added > 0:
-            sides = np.zeros((added, p.SIDE_WORDS), np.int64)
-            sides[:, p.S_CAPACITY] = FIRST_CAPACITY
-            sides[:, p.S_OFFSET] = self._take(added * FIRST_CAPACITY) + FIRST_CAPACITY * np.arange(added)
-            self._sides = np.concatenate([self._sides, sides])
-        self._table[p.P_SIDES], self._table[p.P_INSTRUMENTS] = self._sides.ctypes.data, len(self._sides) // 2
+        self._table[p.P_SIDES], self._table[p.P_INSTRUMENTS] = self._sides.ctypes.data, instruments
 
     def derive(self, records: Records) -> DerivedRecords:
         records = np.ascontiguousarray(records)

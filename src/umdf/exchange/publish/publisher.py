@@ -153,7 +153,6 @@ class Publisher(ABC):
     def _derive(self, records: Records) -> DerivedRecords:
         """The records as the books of the channel need them."""
         if self._levels is not None:
-            self._levels.reserve(len(self.listing))
             return self._levels.derive(records)
         if self.settings.generation == POSITION:
             return merge_matched(records)
@@ -171,9 +170,13 @@ class Publisher(ABC):
     def _publish_records(self, batch: JournalBatch, loop_times: Callable[[str, int], Numbers] | None) -> Numbers:
         """Encode and write records; `loop_times` has the sending times of units if not their own times matter. Returns
         the sequence in which each record was sent, -1 if it was not."""
-        stream = batch.stream
         self._fill_sizes(batch)
-        rpt_seq = self._rpt_seq.number(batch.records)
+        return self._publish_numbered(batch, self._rpt_seq.number(batch.records), loop_times)
+
+    def _publish_numbered(
+        self, batch: JournalBatch, rpt_seq: Numbers, loop_times: Callable[[str, int], Numbers] | None
+    ) -> Numbers:
+        stream = batch.stream
         units, next_sequence = self._unit_builders[stream].build(batch.records, rpt_seq, self._next_sequence[stream])
         self._fill_sequences(units, batch)
         self._next_sequence[stream], self._last_sequence[stream] = next_sequence, next_sequence - 1

@@ -72,14 +72,15 @@ class SbePublisher(Publisher):
         super().set_trading_date(trading_date)
         self.direct_encoder = self._direct_encoder(trading_date)
 
-    def _publish_records(self, batch: JournalBatch, loop_times: Callable[[str, int], Numbers] | None) -> Numbers:
+    def _publish_numbered(
+        self, batch: JournalBatch, rpt_seq: Numbers, loop_times: Callable[[str, int], Numbers] | None
+    ) -> Numbers:
         direct = self.direct_encoder
         if batch.stream == INCREMENTAL and direct is not None and direct.supports(batch.records):
-            return self._publish_direct(direct, batch)
-        return super()._publish_records(batch, loop_times)
+            return self._publish_direct(direct, batch, rpt_seq)
+        return super()._publish_numbered(batch, rpt_seq, loop_times)
 
-    def _publish_direct(self, direct: DirectEncoder, batch: JournalBatch) -> Numbers:
-        rpt_seq = self._rpt_seq.number(batch.records)
+    def _publish_direct(self, direct: DirectEncoder, batch: JournalBatch, rpt_seq: Numbers) -> Numbers:
         buffer, (start, end, sequence, ts_ns), record_packet, self._next_sequence[INCREMENTAL] = direct.encode(
             batch.records, rpt_seq, self._next_sequence[INCREMENTAL], self.seq_versions[INCREMENTAL]
         )

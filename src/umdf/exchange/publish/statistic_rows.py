@@ -9,7 +9,7 @@ execution    VWAP         volume    trades             net change
 volume                    volume    trades             financial volume  1500
 interest     rate (BTB)   contracts
 last price   price        size      seller                               conditions       trade         buyer
-index value  value                                     net change        274              37100
+index value  value                                     net change                         37100         274
 volatility                          long price         delta                                            short price
 composite                           number in details                                     37100
 """
@@ -67,7 +67,7 @@ def composite_columns(prices: list[CompositePrice | None], listing: Listing) -> 
 
 def statistic_columns(records: FamilyColumns, venue: Numbers, has_vwap_only: bool) -> dict[str, Numbers]:
     """`venue` is that of each instrument. With `has_vwap_only`, FIX/FAST's way, the VWAP is sent alone (10.3)."""
-    kind, code, other, aux = records[k.KIND], records[k.CODE], records[k.OTHER], records[k.AUX]
+    kind, code, other, aux, firm = (records[column] for column in (k.KIND, k.CODE, k.OTHER, k.AUX, k.FIRM))
 
     def of(kinds: int | tuple[int, ...], values: Numbers, null: int = e.NULL) -> Numbers:
         return np.where(np.isin(kind, kinds), values, null)
@@ -96,11 +96,11 @@ def statistic_columns(records: FamilyColumns, venue: Numbers, has_vwap_only: boo
         "last_trade_date": np.where(adjusted, aux, NONE_32).astype(np.int32),
         "price_adjustment_method": np.where(adjusted, other, NONE_8).astype(np.int8),
         "trade_id": of(k.LAST_PRICE, records[k.ID]),
-        "buyer": of(k.LAST_PRICE, records[k.FIRM]),
+        "buyer": of(k.LAST_PRICE, firm),
         "seller": of(k.LAST_PRICE, other),
         "index_seq": of(NUMBERED_KINDS, records[k.ID]),
-        "tick_direction": np.where((kind == k.INDEX_VALUE) & (code > 0), code, 0).astype(np.uint8),
-        "first_price": of(k.VOLATILITY, records[k.FIRM]),
+        "tick_direction": np.where((kind == k.INDEX_VALUE) & (firm > 0), firm, 0).astype(np.uint8),
+        "first_price": of(k.VOLATILITY, firm),
         "last_price": of(k.VOLATILITY, other),
         "price_delta": of(k.VOLATILITY, aux),
         "venue": venue.astype(np.uint8),

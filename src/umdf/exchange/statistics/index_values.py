@@ -17,7 +17,6 @@ from umdf.exchange.matching import memory_layout_kernel as k
 
 Numbers = NDArray[np.int64]
 PRICE_UNIT, POINT_UNIT = 100_000, 10_000_000  # prices in sums are in 1e-4; values are in hundredths of a point
-NOT_LAST = k.C_LEG  # a trade of a leg does not set the last price (13.4)
 
 
 @dataclass
@@ -76,7 +75,7 @@ class IndexValues:
     def on_trades(self, records: Numbers) -> IndexUpdates:
         """The values after each trade among records of the journal."""
         code = np.where(records[:, k.CODE] == k.NULL, 0, records[:, k.CODE])
-        trades = records[(records[:, k.KIND] == k.TRADE) & (code & NOT_LAST == 0)]
+        trades = records[(records[:, k.KIND] == k.TRADE) & (code & k.NEVER_LAST_PRICE == 0)]
         rows, prices = trades[:, k.INSTRUMENT], trades[:, k.PRICE] // PRICE_UNIT
         previous = self._previous_prices(rows, prices)
         parts: list[tuple[Numbers, Index, Numbers, Numbers]] = []

@@ -161,7 +161,7 @@ class Statistics:
         before[order[same]] = values[order[same - 1]]
         change = values - table[rows, k.I_PREVIOUS_CLOSE]
         direction = np.where(values > before, ord("0"), np.where(values < before, ord("2"), k.NULL))
-        columns = {"price": values, "id": seqs, "code": direction, "aux": change}
+        columns = {"price": values, "id": seqs, "firm": direction, "aux": change}
         self._publish(PublishedStatistic(k.S_INDEX_VALUE, k.INDEX_VALUE, rows, columns))
         unique = np.unique(rows)
         table[rows, k.I_LAST] = values
