@@ -74,6 +74,8 @@ class Week:
         sinks = {id(channel): self.clients[name].sinks for name, channel in CHANNELS.items()}
         self.exchange = Exchange(settings, lambda channel: sinks[id(channel)], self.history)
         self._monday()
+        self._advance_to(2026, 11, 17, 9, 30)
+        self.tuesday_bids = self.exchange.book(self.quiet).bids
         self._advance_to(2026, 11, 20, 21, 59)
 
     def _monday(self) -> None:
@@ -153,8 +155,8 @@ def test_each_day_has_its_phases_in_order(week: Week) -> None:
 
 
 def test_orders_of_the_day_end_with_it_and_others_return_with_the_time_of_their_entry(week: Week) -> None:
-    bids = week.exchange.book(week.quiet).bids
-    assert [(order.price, order.size, order.entered_ns) for order in bids] == [(week.kept_price, 300, week.entered_ns)]
+    found = [(order.price, order.size, order.entered_ns) for order in week.tuesday_bids]
+    assert found == [(week.kept_price, 300, week.entered_ns)]
     assert all(not week.exchange.book(symbol).asks for symbol in ("PETR4", "VALE3"))
 
 
@@ -181,4 +183,4 @@ def test_the_next_week_begins_at_number_one_with_the_last_prices(week: Week) -> 
         data = later.take(later.kind == UnitKind.DATA)
         statistics = week.clients[name].events(data).rows("statistics")
         last = statistics.column("stat_type") == 100
-        assert last.sum() > 10
+        assert last.sum() > 5
