@@ -18,6 +18,7 @@ from umdf.exchange.publish.publisher import Publisher
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.tasks.damaged_headers import Headers
 from umdf.lake.tasks.numbering_runs import NumberingRuns
+from umdf.market.families import MAYBE_BAD_BOOK
 
 pytestmark = pytest.mark.xdist_group("lake-restarts")
 FILE_HEADER = 24
@@ -74,6 +75,12 @@ def in_one_file(paths: list[Path], target: Path) -> list[Path]:
     return sorted(target.iterdir())
 
 
+def best_prices(root: Path) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    key = ("instrument_id", "ts_send", "sequence", "msg_index", "entry_index")
+    values = ("bid_px_00", "bid_sz_00", "ask_px_00", "ask_sz_00", "flags")
+    return {tuple(row[name] for name in key): tuple(row[name] for name in values) for row in rows(root, "mbp_1")}
+
+
 @pytest.mark.parametrize("lines", ["A", "AB"])
 @pytest.mark.parametrize("is_joined", [False, True])
 def test_lines_that_number_anew_without_a_reset_begin_an_epoch(
@@ -89,7 +96,10 @@ def test_lines_that_number_anew_without_a_reset_begin_an_epoch(
     for name in COUNTED:
         assert found.rows(name) == sum(open_snapshot(tmp_path / f"lake{number}").rows(name) for number in (0, 1)), name
     mbo = rows(tmp_path / "lake", "mbo")
-    assert len({row["seq_version"] for row in mbo}) == 2 and not any(row["flags"] & 4 for row in mbo)
+    assert len({row["seq_version"] for row in mbo}) == 2 and not any(row["flags"] & MAYBE_BAD_BOOK for row in mbo)
+    # The books are those of each session alone: no snapshot of the first is used for the second.
+    best = [best_prices(tmp_path / name) for name in ("lake0", "lake1", "lake")]
+    assert best[0] | best[1] == best[2] and not best[0].keys() & best[1].keys()
 
 
 def test_a_line_that_numbers_anew_alone_is_set_aside(sessions: dict[str, Path], tmp_path: Path) -> None:
