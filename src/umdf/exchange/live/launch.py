@@ -15,6 +15,7 @@ from umdf.exchange.live.exchange import Exchange
 from umdf.exchange.live.operator_commands import answer
 from umdf.exchange.live.outputs import Captures, OpenLine, sinks_of, udp_lines
 from umdf.exchange.live.settings import ExchangeSettings
+from umdf.exchange.replayer.replayers import Replayers
 from umdf.transport.control_socket import ControlServer
 
 
@@ -69,8 +70,16 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
             openers.append(captures.open_line)
         if outputs.sends_udp:
             openers.append(udp_lines(settings.network.ttl))
+        replayers = None
+        if settings.replayers:
+            # The servers read the exchange's clock from threads of their own.
+            replayers = Replayers(settings.history, settings.replayers, lambda: exchange.now_ns)
+            stack.callback(replayers.stop)
+            openers.append(replayers.open_line)
         exchange = Exchange(settings, sinks_of(settings, openers))
         stack.callback(exchange.close)
+        if replayers is not None:
+            replayers.start()
         if server is not None:
             wait = _answering(server, exchange)
         yield OpenedExchange(exchange, wait, captures)

@@ -100,10 +100,6 @@ class ChannelSettings:
             object.__setattr__(self, "depth", DEFAULT_DEPTH)
 
     @property
-    def carries_everything(self) -> bool:
-        return not self.is_news_channel and self.members == Members()
-
-    @property
     def heartbeat_ns(self) -> int:
         return (self.heartbeat_ms or HEARTBEAT_MS[self.protocol]) * 1_000_000
 

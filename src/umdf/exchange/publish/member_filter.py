@@ -23,6 +23,7 @@ class MemberFilter:
         self._rows = -1  # of the listing, when the masks were made
         self._is_member = np.zeros(0, bool)
         self._has_members = np.zeros(0, bool)  # of each group
+        self._has_all = False  # whether every instrument is a member
 
     @property
     def is_member(self) -> NDArray[np.bool_]:
@@ -34,6 +35,7 @@ class MemberFilter:
                 self._is_member[:] = False
             if self._settings.protocol == SBE:  # has no templates for what indexes and lending publish
                 self._is_member &= ~listing.of_types(types_where("is_fast_only"))
+            self._has_all = bool(self._is_member[: len(listing)].all())
             self._has_members = np.zeros(len(listing.groups), bool)
             self._has_members[listing.group[self._is_member]] = True
         return self._is_member
@@ -45,7 +47,7 @@ class MemberFilter:
         kind, instrument = records[:, k.KIND], records[:, k.INSTRUMENT]
         chosen = kind != k.HEARTBEAT
         is_member = self.is_member
-        if not self._settings.carries_everything or not is_member.all():
+        if not self._has_all:
             is_group, of_instrument = kind == k.GROUP_PHASE, instrument >= 0
             chosen[of_instrument] = is_member[instrument[of_instrument]]
             chosen[is_group] = self._has_members[records[is_group, k.ID]]
