@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from benchmarks import book, capture, exchange, fast, replay, sbe, start
+from benchmarks import book, capture, exchange, fast, orders, replay, sbe, start
 from benchmarks.measure import Result
 
 SUITES: dict[str, ModuleType] = {
@@ -14,6 +14,7 @@ SUITES: dict[str, ModuleType] = {
     "book": book,
     "capture": capture,
     "exchange": exchange,
+    "orders": orders,
     "replay": replay,
     "start": start,
 }

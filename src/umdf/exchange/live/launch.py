@@ -1,4 +1,4 @@
-"""Opens an exchange with all its outputs: UDP, captures with their truth, the control socket."""
+"""Opens an exchange with all its outputs: UDP, captures, replayers, the control socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from umdf.transport.control_socket import ControlServer
 
 @dataclass(frozen=True)
 class Outputs:
-    captures: Path | None = None  # a directory that gets capture/ and truth/
+    captures: Path | None = None  # a directory that gets capture/
     sends_udp: bool = True
     control: Path | None = None
 

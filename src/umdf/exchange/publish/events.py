@@ -24,7 +24,6 @@ from umdf.market.rows import Events, RepeatingGroup, Rows, Text, Units, text_col
 Numbers = NDArray[Any]
 EVENT_FLAGS = 0xFFFF  # the flags that events have
 NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
-LEG_TRADE = 102
 REGULAR_SESSION, AFTER_MARKET_SESSION = 1, 6  # 336
 LENDING_VENUE = ord("L")
 PLUS, MINUS = ord("0"), ord("2")  # 274
@@ -190,7 +189,7 @@ class EventBuilder:
             "seller": records[k.OTHER],
             "conditions": (conditions | implied).astype(np.int32),
             "trade_condition": (conditions & 0x7FFF).astype(np.int32),
-            "trd_sub_type": np.where(conditions & k.C_LEG != 0, LEG_TRADE, NONE_16).astype(np.int16),
+            "trd_sub_type": _sub_types(conditions),
             "ts_insert": records[k.INSERT],
             "trade_volume": records[k.AUX],
             "net_change": records[k.POSITION],
@@ -359,6 +358,14 @@ class EventBuilder:
             "next_sequence": np.where(resets, 1, records[k.ID]),
         }
         return self._rows("control", records, columns)
+
+
+def _sub_types(conditions: Numbers) -> Numbers:
+    """The special type of a trade in Binary (829), which the word of its condition says too."""
+    result = np.full(len(conditions), NONE_16, np.int16)
+    for code, word in e.TRD_SUB_TYPES.items():
+        result[conditions & e.CONDITIONS[word] != 0] = code
+    return result
 
 
 def _narrow(values: Numbers, dtype: str, null: int) -> Numbers:
