@@ -88,7 +88,8 @@ class Week:
         result = self.exchange.enter(self.quiet, BID, self.kept_price, 300, firm=3, time_in_force=GTC)
         self.exchange.enter(self.quiet, BID, self.kept_price - spec.tick, 400, firm=4)
         assert result.order_id is not None and result.traded == 0
-        self.entered_ns = self.exchange.now_ns
+        self.entered_ns = next(o for o in self.exchange.book(self.quiet).bids if o.price == self.kept_price).entered_ns
+        assert abs(self.entered_ns - self.exchange.now_ns) < SECOND
 
     def _advance_to(self, *local: int) -> None:
         end_ns = s.local_ns(date(*local[:3]), s.time_of("", f"{local[3]:02}:{local[4]:02}"))

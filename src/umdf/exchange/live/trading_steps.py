@@ -115,17 +115,37 @@ class TradingSteps:
         return self._groups[market]
 
     def change_phase(
-        self, groups: Iterable[int], phase: int, after_market: bool = False, extends: bool = False
+        self,
+        groups: Iterable[int],
+        phase: int,
+        *,
+        after_market: bool = False,
+        extends: bool = False,
+        expires: bool = False,
     ) -> None:
-        """Change the phase of groups; an auction that they leave ends with its trades, unless it is extended."""
+        """Change the phase of groups; an auction that they leave ends with its trades, unless it is extended. Orders of
+        the day expire before its trading ends: in the phases after it nothing is cancelled (11.2)."""
         for group in groups:
             self._end_auctions(group, phase, extends)
+            if expires:
+                self._expire_orders(group)
             self._session.change_phase([group], phase, after_market=after_market)
         if phase == k.FINAL_CLOSING_CALL:
             self._running.engine.trigger_market_on_close(self._running.now_ns)
         if self._next_period == NEVER:
             self._next_period = self._running.now_ns + PERIOD_NS
         self._running.start_order_flow()
+
+    def _expire_orders(self, group: int) -> None:
+        engine, table = self._running.engine, self._market.instruments
+        for index in self._session.listed(group).tolist():
+            if table[index, k.I_BIDS] + table[index, k.I_ASKS] and not self._session.is_separated(index):
+                engine.expire_orders(self._running.now_ns, self.trading_date, self._listing.symbols[index])
+
+    def _is_last(self, step: str, market: str) -> bool:
+        """Whether the day's trading of a market ends with a step."""
+        steps = self._running.settings.timetable.phases[market]
+        return step == next(name for name in ("after_market_close", "pre_close", "close") if name in steps)
 
     def pre_open(self, market: str) -> None:
         self.change_phase(self._groups[market], k.RESERVED)
@@ -138,11 +158,11 @@ class TradingSteps:
 
     def pre_close(self, market: str) -> None:
         """The closing call ends with its trades; no orders from now on (18)."""
-        self.change_phase(self._groups[market], PRE_CLOSE, extends=True)
+        self.change_phase(self._groups[market], PRE_CLOSE, extends=True, expires=self._is_last("pre_close", market))
 
     def close(self, market: str) -> None:
         self._rejoin_auctions(self._groups[market])
-        self.change_phase(self._groups[market], k.CLOSE)
+        self.change_phase(self._groups[market], k.CLOSE, expires=self._is_last("close", market))
         self._running.statistics.publish_closing(self._members(market))
 
     def after_market_pre_open(self, market: str) -> None:
@@ -153,7 +173,7 @@ class TradingSteps:
 
     def after_market_close(self, market: str) -> None:
         self._rejoin_auctions(self._groups[market])
-        self.change_phase(self._groups[market], k.CLOSE, after_market=True)
+        self.change_phase(self._groups[market], k.CLOSE, after_market=True, expires=True)
 
     def _members(self, market: str) -> Indices:
         """The listed instruments of a market."""
