@@ -95,7 +95,6 @@ class EventBuilder:
         self.trading_date = listing.trading_date  # days since 1970
         self._instrument_ids = listing.instrument_ids  # the last one of what concerns no instrument
         self._has_lending = bool((listing.type == InstrumentType.LENDING).any()) and settings.protocol == FAST
-        self._has_anonymous = bool(listing.is_anonymous.any())
         self._is_by_position = settings.generation == POSITION
         self._builders: dict[str, Callable[[FamilyColumns], Rows]] = {
             "mbo": self._mbo,
@@ -162,9 +161,6 @@ class EventBuilder:
             columns["position"] = _narrow(records[k.POSITION], "i4", NONE_32)
         else:
             columns["prev_size"] = records[k.OTHER]
-        if self._has_anonymous:
-            anonymous = self._listing.is_anonymous[np.maximum(records[k.INSTRUMENT], 0)] != 0
-            columns["firm"] = np.where(anonymous, e.NULL, columns["firm"])
         if self._has_lending:
             venue = self._venues(records)
             columns["venue"] = np.where(venue == LENDING_VENUE, venue, 0).astype(np.uint8)  # absent is E
@@ -200,10 +196,6 @@ class EventBuilder:
                 "u1"
             ),
         }
-        if self._has_anonymous:
-            anonymous = self._listing.is_anonymous[records[k.INSTRUMENT]] != 0
-            for side in ("buyer", "seller"):
-                columns[side] = np.where(anonymous, e.NULL, columns[side])
         if (details := np.where(code > 0, code >> DETAILS, 0)).any():
             columns |= self._details(details.tolist(), self._listing.details.trades, TRADE_DETAILS)
         return self._rows("trades", records, columns)
