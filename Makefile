@@ -21,7 +21,7 @@ help: ## list the targets
 setup: $(WARM) ## set up .venv and compile the kernels (the targets below do it if needed)
 
 test: $(WARM) ## run the tests in reduced size; make test ARGS="-k pcap"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 demo: $(WARM) ## decode and explain captures, simulate a trading day, rebuild its books, build its lake on Spark
 	@$(BIN)/python examples/demo.py $(ARGS)
@@ -39,7 +39,7 @@ bench-lake: $(WARM) ## benchmark the lake, on Spark and without; ARGS="--message
 	@$(BIN)/python -m benchmarks.lake $(ARGS)
 
 soak: $(WARM) ## run the tests at full size
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --soak $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder --soak $(ARGS)
 
 clean: ## remove everything that the targets above created, including .venv
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist demo-out examples/demo src/*.egg-info

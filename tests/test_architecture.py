@@ -49,7 +49,18 @@ LONG_FILES: dict[str, str] = {  # path: why it is one file
     "src/umdf/market/families.py": "one table: every family and column",
 }
 
-SKIPPED = {".git", ".venv", ".numba", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__", "build", "dist", "demo-out"}
+SKIPPED = {
+    ".git",
+    ".venv",
+    ".numba",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+    "__pycache__",
+    "build",
+    "dist",
+    "demo-out",
+}
 # Built from pieces, so that this file does not contain what it looks for.
 MACHINE = re.compile(
     "|".join([r"\.\./" + "shared", r"(?<![\w.])/" + "(?:work|root|home)/", "py" + r"pi\.org", "python" + "hosted"])

@@ -14,7 +14,7 @@ from hypothesis import settings
 def test_sizes_and_examples_follow_the_same_switch(soak: bool, sized: Callable[[int, int], int]) -> None:
     assert sized(1, 2) == (2 if soak else 1)
     assert settings.default is not None
-    assert settings.default.max_examples == (1_000 if soak else 50)
+    assert settings.default.max_examples == (1_000 if soak else 25)
 
 
 def test_tests_of_one_file_run_in_one_process(tmp_path: Path) -> None:
@@ -38,6 +38,7 @@ def test_tests_of_one_file_run_in_one_process(tmp_path: Path) -> None:
         "2",
         "--dist",
         "loadgroup",
+        "--no-loadscope-reorder",
         f"--basetemp={base}",
         str(tmp_path),
     ]

@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from umdf.book.engine import Books as Books
     from umdf.errors import UmdfError as UmdfError
+    from umdf.feed.live import Live as Live
     from umdf.lake.query.lake import Lake as Lake
     from umdf.lake.source.data_source import register as register_source
     from umdf.market.fast.events import FastEventMapper as FastEventMapper
@@ -49,6 +50,7 @@ _EXPORTS = {
     "FastEventMapper": ("umdf.market.fast.events", "FastEventMapper"),
     "MarketState": ("umdf.market.state", "MarketState"),
     "Books": ("umdf.book.engine", "Books"),
+    "Live": ("umdf.feed.live", "Live"),
     "Lake": ("umdf.lake.query.lake", "Lake"),
     "register_source": ("umdf.lake.source.data_source", "register"),
 }
@@ -58,6 +60,7 @@ __all__ = [
     "FastEncoder",
     "FastEventMapper",
     "Lake",
+    "Live",
     "MarketState",
     "PcapWriter",
     "SbeDecoder",

@@ -28,7 +28,7 @@ COMMENT = "  "  # blanks before what an example is for
 # test_examples has the demo; `restore` and `accept` want a table that somebody else has changed, `forget` an input.
 ONLY_PARSED = (
     "exchange capture", "stream", '"S', "--master", "pack", "--fix", "nautilus", "demo", "restore", "accept",
-    "forget", "decode -",
+    "forget", "decode -", "feed", "replay day/capture --channels", "--speed 10",
 )  # fmt: skip
 PLAIN = ("ingest", "lake rebuild")  # on Spark, and without it if they are told so
 
@@ -66,8 +66,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "b.pcap.gz").write_bytes(gzip.compress((home / "b.pcap").read_bytes()))
     shutil.copy(SCHEMAS / "sbe" / "b3-umdf-2.2.0.xml", home / "b3-market-data-messages.xml")
     shutil.copy(SCHEMAS / "fast" / "umdf-fast.xml", home / "templates-FIX.xml")
-    channels = '[[channel]]\nnumber = 72\nprotocol = "sbe"\nincremental = { A = "224.0.20.72:20001" }\n'
-    (home / "channels.toml").write_text(channels)
+    (home / "channels.toml").write_text(
+        '[[channel]]\nnumber = 72\nprotocol = "sbe"\n'
+        'incremental = { A = "224.0.20.72:20001", B = "224.0.21.72:20101" }\n'
+        'snapshot = { A = "224.0.20.72:20002" }\ninstruments = { A = "224.0.20.72:20003" }\n'
+    )
     ingest(home / "lake", files_of(home / "day"))
     return home
 

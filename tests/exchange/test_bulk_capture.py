@@ -6,46 +6,22 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from exchange.reference_client import Client, Op, messages_of, ops_of_fast, ops_of_sbe, snapshots_of, truth_of
+from exchange.decoded_day import Day, write
+from exchange.reference_client import Client, snapshots_of, truth_of
 
 from umdf.errors import ConfigError
-from umdf.exchange.bulk.capture import PUBLISHERS, Clock, Summary, write_capture
+from umdf.exchange.bulk.capture import PUBLISHERS, Clock, write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 
 KINDS = [(protocol, generation) for protocol in ("sbe", "fast") for generation in ("priority", "position")]
-OPS = {"sbe": ops_of_sbe, "fast": ops_of_fast}
 STATISTICS = {1: "4", 2: "TOP", 3: "6", 4: "8", 5: "7", 6: "B", 9: "C", 11: "5", 13: "9", 100: "last"}
-
-
-@dataclass
-class Day:
-    directory: Path
-    settings: BulkSettings
-    summary: Summary
-    protocol: str
-
-    def client(self) -> Client:
-        client = Client(self.settings.generation == "position")
-        for message in messages_of(self.directory, self.protocol, "instruments"):
-            for op in OPS[self.protocol](message):
-                client.take(op, self.protocol)
-        return client
-
-    def messages(self, line: str = "A") -> Any:
-        return messages_of(self.directory, self.protocol, "incremental", line)
-
-
-def write(directory: Path, protocol: str, generation: str, **more: Any) -> Day:
-    options: dict[str, Any] = {"messages": 8_000, "instruments": 24, "rate": 1_000, **more}
-    settings = BulkSettings(protocol=protocol, generation=generation, **options)
-    return Day(directory, settings, write_capture(settings, directory), protocol)
 
 
 @pytest.fixture(scope="module", params=KINDS, ids="-".join)
@@ -60,8 +36,8 @@ def day(
 def replayed(day: Day) -> Client:
     """Every message, every check of the client."""
     client, next_sequence = day.client(), 1
-    for message in day.messages():
-        for op in OPS[day.protocol](message):
+    for message, ops in day.decoded():
+        for op in ops:
             client.take(op, day.protocol)
         if message.sequence not in (0, next_sequence - 1):
             assert message.sequence == next_sequence
@@ -125,13 +101,13 @@ def test_snapshots_agree_with_the_books_at_their_sequence(day: Day) -> None:
     assert len(loops) >= 4 and all(count == total for (_, total), count in loops.items())
     assert max(len({s.last_sequence for s in waiting if s.loop == loop}) for loop, _ in loops) > 1
     client, checked, sequence = day.client(), 0, 0
-    for message in day.messages():
+    for message, ops in day.decoded():
         if message.sequence > sequence:
             while checked < len(waiting) and waiting[checked].last_sequence <= sequence:
                 check_snapshot(client, waiting[checked], day.protocol)
                 checked += 1
             sequence = message.sequence
-        for op in OPS[day.protocol](message):
+        for op in ops:
             client.take(op, day.protocol)
     for snapshot in waiting[checked:]:
         check_snapshot(client, snapshot, day.protocol)
@@ -160,9 +136,9 @@ def check_snapshot(client: Client, snapshot: Any, protocol: str) -> None:
 
 def test_books_are_never_crossed_while_they_trade(day: Day) -> None:
     client = day.client()
-    for message in day.messages():
+    for _, ops in day.decoded():
         touched = set()
-        for op in OPS[day.protocol](message):
+        for op in ops:
             client.take(op, day.protocol)
             if op.last and op.kind in ("order", "stat"):
                 touched.add(op.instrument)
@@ -173,7 +149,7 @@ def test_books_are_never_crossed_while_they_trade(day: Day) -> None:
 
 
 def test_the_day_has_every_kind_of_event(day: Day) -> None:
-    ops: list[Op] = [op for message in day.messages() for op in OPS[day.protocol](message)]
+    ops = [op for _, some in day.decoded() for op in some]
     kinds = Counter(op.kind for op in ops)
     expected = {
         "order",
@@ -365,7 +341,7 @@ def test_real_time_waits_for_the_simulated_clock_and_closes_files_as_it_goes(tmp
 def test_counts_of_the_truth_are_what_was_published(tmp_path: Path) -> None:
     day = write(tmp_path, "sbe", "priority", messages=2_000)
     counts = {row["family"]: row["rows"] for row in truth_of(tmp_path, "counts") if row["stream"] == "incremental"}
-    kinds = Counter(op.kind for message in day.messages() for op in ops_of_sbe(message))
+    kinds = Counter(op.kind for _, ops in day.decoded() for op in ops)
     assert counts["mbo"] == kinds["order"] + kinds["thru"] + kinds["from"] + kinds["empty"] + kinds["reset"]
     assert counts["trades"] == kinds["trade"] + kinds["bust"]
     assert counts["execution_summary"] == kinds["summary"] and counts["control"] == kinds["heartbeat"]

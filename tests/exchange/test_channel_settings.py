@@ -13,6 +13,7 @@ from umdf.exchange.instruments.listing import generate_listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish.channel_settings import FAST, MBP, SBE, TOB, ChannelSettings, Members
 from umdf.exchange.publish.member_filter import MemberFilter
+from umdf.exchange.publish.news import NewsItem
 
 LISTING = generate_listing(BulkSettings(1_000, 20), np.random.default_rng(1))
 
@@ -42,6 +43,9 @@ def test_defaults_are_those_of_the_protocol() -> None:
     assert ChannelSettings(72, seq_versions={"incremental": 5}).seq_versions["incremental"] == 5
 
 
+ENGINE_NEWS = NewsItem("engine", "")
+
+
 def journal(*rows: dict[str, int]) -> Any:
     records = np.full((len(rows), k.RECORD_COLUMNS), k.NULL, np.int64)
     records[:, k.FLAGS] = 0
@@ -49,6 +53,10 @@ def journal(*rows: dict[str, int]) -> Any:
         for name, value in columns.items():
             record[getattr(k, name.upper())] = value
     return records
+
+
+def member_records(records: Any, news: Any = (ENGINE_NEWS,), **settings: Any) -> Any:
+    return MemberFilter(ChannelSettings(72, **settings), LISTING, news).of(records).records
 
 
 def test_a_channel_gets_its_members_and_what_concerns_all() -> None:
@@ -62,7 +70,7 @@ def test_a_channel_gets_its_members_and_what_concerns_all() -> None:
         {"kind": k.GROUP_PHASE, "id": other_group, "flags": k.LAST},
         {"kind": k.NEWS, "id": 0, "flags": k.LAST},
     )
-    kept = MemberFilter(futures, LISTING).of(records)
+    kept = member_records(records, members=futures)
     assert kept[:, k.KIND].tolist() == [k.ADD, k.GROUP_PHASE, k.NEWS]
     assert kept[:2, k.INSTRUMENT].tolist() == [member, k.NULL] and kept[1, k.ID] == group
 
@@ -78,7 +86,7 @@ def test_an_event_ends_with_the_last_record_that_a_channel_gets() -> None:
         {"kind": k.ADD, "instrument": other, "flags": k.LAST},
         {"kind": k.ADD, "instrument": member},  # the event goes on in the next batch
     )
-    kept = MemberFilter(futures, LISTING).of(records)
+    kept = member_records(records, members=futures)
     assert kept[:, k.FLAGS].tolist() == [k.LAST, 0]
     assert records[1, k.FLAGS] == 0, "the journal is shared with other channels"
 
@@ -90,3 +98,22 @@ def test_members_fit_every_list() -> None:
     assert Members(symbols=(symbol,), types=(kind,)).of(LISTING).sum() == 1
     assert Members(symbols=(symbol,), types=("CS" if kind != "CS" else "FUT",)).of(LISTING).sum() == 0
     assert Members().of(LISTING).all()
+
+
+def test_the_news_channel_gets_only_the_news_that_name_it() -> None:
+    news = (ENGINE_NEWS, NewsItem("global", "", channels=(72,)), NewsItem("other", "", channels=(73,)))
+    records = journal({"kind": k.ADD, "instrument": 0}, *({"kind": k.NEWS, "id": number} for number in range(3)))
+    kept = member_records(records, news, is_news_channel=True)
+    assert kept[:, [k.KIND, k.ID]].tolist() == [[k.NEWS, 1]]
+    assert member_records(records, news)[:, k.ID].tolist() == [k.NULL, 0, 1]
+
+
+def test_long_news_are_cut_between_characters() -> None:
+    item = NewsItem("", "é" * 1_700)
+    assert "".join(item.parts) == item.text and [len(part.encode()) for part in item.parts] == [
+        1_000,
+        1_000,
+        1_000,
+        400,
+    ]
+    assert NewsItem("", "").parts == [""]

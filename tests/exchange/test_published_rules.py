@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from exchange.auction_reference import auction
+from exchange.decoded_day import Day, write
 from exchange.reference_client import Client, Op, nanos, snapshots_of
-from exchange.test_bulk_capture import OPS, Day, messages_of, write
 
 SECOND = 1_000_000_000
 REGULAR, CROSSED, OPENING = 1 << 13, 2, 1
@@ -27,14 +27,14 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def walk(day: Day, at_end_of_event: Callable[[Client, int, list[Op]], None]) -> None:
     """Replay the day; call with the ops of an event and instrument, when it is over."""
     client, event = day.client(), defaultdict[int, list[Op]](list)
-    for message in day.messages():
-        for op in OPS[day.protocol](message):
+    for _, ops in day.decoded():
+        for op in ops:
             client.take(op, day.protocol)
             event[op.instrument].append(op)
             if op.last or op.kind in ("phase", "state", "heartbeat"):
-                for instrument, ops in event.items():
+                for instrument, its_ops in event.items():
                     if instrument:
-                        at_end_of_event(client, instrument, ops)
+                        at_end_of_event(client, instrument, its_ops)
                 event.clear()
 
 
@@ -49,9 +49,7 @@ def is_leg(op: Op) -> bool:
 
 def ticks_of(day: Day) -> dict[int, int]:
     names = ("minPriceIncrement", "MinPriceIncrement")
-    ops = (
-        op for message in messages_of(day.directory, day.protocol, "instruments") for op in OPS[day.protocol](message)
-    )
+    ops = [op for _, some in day.decoded("instruments") for op in some]
     return {
         op.instrument: nanos(next(op.fields[n] for n in names if n in op.fields)) or 0 for op in ops if op.instrument
     }
@@ -140,7 +138,7 @@ def test_crosses_are_inside_the_spread_and_legs_make_the_price_of_their_strategy
 @pytest.mark.parametrize("stream", ["snapshot", "instruments"])
 def test_looping_streams_are_never_silent(day: Day, stream: str) -> None:
     """Heartbeats between loops (Binary 9.2.2, FIX/FAST 4.2.7); in Binary the next number is always 1."""
-    messages = list(messages_of(day.directory, day.protocol, stream))
+    messages = day.messages(stream=stream)
     limit = 1.25 * SECOND if day.protocol == "sbe" else 10.5 * SECOND
     assert max((two.ts_recv or 0) - (one.ts_recv or 0) for one, two in pairwise(messages)) <= limit
     if day.protocol == "sbe":
@@ -151,7 +149,7 @@ def test_looping_streams_are_never_silent(day: Day, stream: str) -> None:
 def test_a_snapshot_is_sent_after_the_packet_that_it_refers_to(day: Day) -> None:
     """Binary 9.2.28."""
     sent = {message.sequence: message.ts_recv for message in day.messages()}
-    headers = [m for m in messages_of(day.directory, day.protocol, "snapshot")
+    headers = [m for m in day.messages(stream="snapshot")
                if m.template_id == 30 or "LastMsgSeqNumProcessed" in m.fields]  # fmt: skip
     assert len(headers) == len(snapshots_of(day.directory, day.protocol))
     for header in headers:
@@ -161,7 +159,7 @@ def test_a_snapshot_is_sent_after_the_packet_that_it_refers_to(day: Day) -> None
 
 def test_every_status_of_an_instrument_has_its_event(day: Day) -> None:
     """1174 is always sent with an instrument (Binary 9.2.3), also after a channel reset."""
-    ops = [op for message in day.messages() for op in OPS[day.protocol](message) if op.kind == "state"]
+    ops = [op for _, some in day.decoded() for op in some if op.kind == "state"]
     events = [op.fields.get("securityTradingEvent", op.fields.get("SecurityTradingEvent")) for op in ops]
     assert {101, 102} <= set(events) <= {4, 101, 102}
     assert len(events) > 20 or not day.settings.channel_reset
@@ -170,8 +168,8 @@ def test_every_status_of_an_instrument_has_its_event(day: Day) -> None:
 def test_all_types_of_bands_are_published_some_in_percent(day: Day) -> None:
     """10.9: only rejection and auction bands are in percent, and then say of which price."""
     found = set()
-    for message in day.messages():
-        for op in OPS[day.protocol](message):
+    for _, ops in day.decoded():
+        for op in ops:
             if op.kind == "band" and op.what != "h":
                 f = op.fields
                 limit = f.get("priceLimitType", f.get("PriceLimitType"))
@@ -182,11 +180,10 @@ def test_all_types_of_bands_are_published_some_in_percent(day: Day) -> None:
 
 def test_prices_move(day: Day) -> None:
     prices = defaultdict[int, list[int]](list)
-
-    def check(client: Client, instrument: int, ops: list[Op]) -> None:
-        prices[instrument] += [op.price or 0 for op in ops if op.kind == "trade" and not is_leg(op)]
-
-    walk(day, check)
+    for _, ops in day.decoded():
+        for op in ops:
+            if op.kind == "trade" and not is_leg(op):
+                prices[op.instrument].append(op.price or 0)
     busiest = max(prices.values(), key=len)
     assert len(busiest) > 50 and sum(one != two for one, two in pairwise(busiest)) > len(busiest) // 10
     assert len(set(busiest)) >= 5

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from lake.captures import ALL, day, files_of, hashes, ingest
 
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.hashing import logical_hash
-from umdf.transport.capture import open_capture
+from umdf.transport.capture import PacketBatch, open_capture
+from umdf.wire.packet import ChunkParser
+from umdf.wire.sbe.headers import read_packet_headers
 
 PROTOCOLS = ("sbe", "fast")
 UndamagedDay = dict[str, tuple[Path, Path]]
@@ -61,3 +64,32 @@ def payloads(path: Path) -> list[tuple[int, int]]:
                 start = raw.index(payload, int(batch.offset[row]))
                 found.append((start, start + len(payload)))
     return found
+
+
+def numbers_of(batch: PacketBatch, protocol: str) -> list[list[int]]:
+    """The numbers in each packet: of the packet itself (Binary; a heartbeat has none), or of its messages."""
+    if protocol == "sbe":
+        sequence = read_packet_headers(batch.buffer, batch.start, batch.end).sequence.tolist()
+        return [[number] if number else [] for number in sequence]
+    chunks = ChunkParser().parse(batch.buffer, batch.start, batch.end)
+    return [sorted({*chunks.msg_seq_num[chunks.packet == row].tolist()}) for row in range(len(batch))]
+
+
+def drop_numbers(paths: Sequence[Path], directory: Path, protocol: str, numbers: Collection[int]) -> list[Path]:
+    """The captures without the packets of the incremental stream that have one of these numbers."""
+    directory.mkdir()
+    for path in paths:
+        raw, kept = path.read_bytes(), [b""]
+        with open_capture(path) as capture:
+            packets = [
+                (int(at), some)
+                for batch in capture
+                for at, some in zip(batch.offset, numbers_of(batch, protocol), strict=True)
+            ]
+        edges = [at for at, _ in packets] + [len(raw)]
+        is_dropped = "incremental" in path.name
+        for number, (at, some) in enumerate(packets):
+            if not (is_dropped and any(each in numbers for each in some)):
+                kept.append(raw[at : edges[number + 1]])
+        (directory / path.name).write_bytes(raw[: edges[0]] + b"".join(kept))
+    return sorted(directory.iterdir())

@@ -47,6 +47,15 @@ class Made:
     def expected(self) -> dict[str, str]:
         return hashes(self.root)
 
+    @cached_property
+    def in_order(self) -> dict[str, pa.Table]:
+        snapshot = open_snapshot(self.root)
+        return {name: snapshot.arrow_table(name) for name in IN_ORDER}
+
+    @cached_property
+    def epochs(self) -> dict[int, int]:
+        return epochs_of(self.root)
+
     def differing(self, root: Path) -> set[str]:
         """The tables of a lake that are not those of the ingest; and whether it is done with every day."""
         found = hashes(root)
@@ -84,16 +93,17 @@ def behind(files: Sequence[Path], word: str, by: int) -> list[Path]:
 
 def up_to(table: pa.Table, edge: DayPosition, ranks: dict[int, int]) -> pa.Table:
     """The rows of a whole day that stand before its frontier."""
-    rank = pa.array([ranks[version] for version in table["seq_version"].to_pylist()], pa.int64())
+    versions = pa.array([*ranks], table["seq_version"].type)
+    rank = pc.take(pa.array([*ranks.values()], pa.int64()), pc.index_in(table["seq_version"], versions))
     here = pc.and_(pc.equal(rank, edge.rank), pc.less_equal(table["sequence"], edge.number))
     return table.filter(pc.or_(pc.less(rank, edge.rank), here))
 
 
 def check_is_the_beginning(root: Path, made: Made, edge: DayPosition) -> None:
     """Events are there up to the frontier, each as it is at the end of the day, and none behind it."""
-    snapshot, whole, ranks = open_snapshot(root), open_snapshot(made.root), epochs_of(made.root)
-    for name in IN_ORDER:
-        expected = up_to(whole.arrow_table(name), edge, ranks)
+    snapshot = open_snapshot(root)
+    for name, whole in made.in_order.items():
+        expected = up_to(whole, edge, made.epochs)
         assert logical_hash(snapshot.arrow_table(name)) == logical_hash(expected), (name, edge)
     assert lake_status.verify(root) == []
 

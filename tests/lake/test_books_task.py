@@ -29,7 +29,7 @@ from umdf.market.families import LAST, MAYBE_BAD_BOOK, SNAPSHOT
 
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
 NAMES = [f"{protocol}-{generation}" for protocol, generation in KINDS]
-MESSAGES, INSTRUMENTS = 10_000, 50
+MESSAGES, INSTRUMENTS = 5_000, 16
 
 
 @pytest.fixture(scope="module")

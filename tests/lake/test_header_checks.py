@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from umdf.lake.tasks.damaged_headers import Headers, mask_far_sequences
+from umdf.lake.tasks.damaged_headers import Headers, mask_far_sequences, mask_wrong_sequences
 from umdf.market.families import NULL
 
 
@@ -16,7 +16,15 @@ def headers(number: Sequence[int], epoch: Sequence[int]) -> Headers:
     nothing, times = np.zeros(count, np.int64), np.arange(count) * 1_000_000
     numbers = np.array(number, np.int64), nothing, np.array(epoch, np.int64)
     return Headers(
-        *numbers, times, times, 100 * np.arange(count), nothing, nothing + 1, np.zeros(count, np.bool_), nothing
+        *numbers,
+        times,
+        times,
+        100 * np.arange(count),
+        nothing,
+        nothing + 1,
+        np.zeros(count, np.bool_),
+        nothing,
+        nothing,
     )
 
 
@@ -31,3 +39,12 @@ def test_a_wrong_bit_is_told(place: int) -> None:
     number = list(range(1, 40))
     number[place] |= 1 << 22
     assert np.flatnonzero(mask_far_sequences(headers(number, [7] * 39))).tolist() == [place]
+
+
+def test_packets_that_overtook_each_other_are_not_damaged() -> None:
+    """Two lines' worth of faults at once: one packet was lost, and the one after the next came early."""
+    number = np.array([*range(500, 547), 549, 548, *range(550, 580)])
+    found = headers(number.tolist(), [7] * len(number))
+    sent = number * 1_000_000
+    received = np.where(number == 549, sent + 1_100_000, sent + 3_000_000)
+    assert not mask_wrong_sequences(found._replace(sent=sent, ts_recv=received)).any()

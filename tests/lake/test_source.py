@@ -202,7 +202,7 @@ def test_a_filter_that_is_not_understood_leaves_everything(made: Made) -> None:
         assert read(files, "trades", [other]).num_rows == rows, other
 
 
-def test_pushed_down_or_not_a_query_gives_the_same(spark: SparkSession, made: Made) -> None:
+def test_pushed_down_or_not_a_query_gives_the_same(spark: SparkSession, made: Made, soak: bool) -> None:
     captured, root = made("fast")
     every = of_lake(root, "mbo").to_pylist()
     symbol, came = every[50]["symbol"], every[len(every) // 2]["ts_recv"]
@@ -218,7 +218,7 @@ def test_pushed_down_or_not_a_query_gives_the_same(spark: SparkSession, made: Ma
     try:
         for setting in ("false", "true"):
             spark.conf.set(PUSHDOWN, setting)
-            for query, holds in queries.items():
+            for query, holds in list(queries.items())[: None if soak or setting == "true" else 1]:
                 found = frame(spark, "mbo", captured / "capture").where(query).toArrow()
                 expected = pa.Table.from_pylist([row for row in every if holds(row)], of_lake(root, "mbo").schema)
                 assert logical_hash(found) == logical_hash(expected), (setting, query)

@@ -21,7 +21,7 @@ KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast"
 @pytest.mark.parametrize("seed", [1, 2, 3])  # the third day has a channel reset
 @pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
 def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, protocol: str, generation: str, seed: int):
-    messages, instruments = sized(30_000, 5_000_000 if seed == 1 else 500_000), sized(60, 1_000)
+    messages, instruments = sized(10_000, 5_000_000 if seed == 1 else 500_000), sized(30, 1_000)
     write_capture(
         BulkSettings(messages, instruments, protocol, generation, channel_reset=seed == 3, seed=seed), tmp_path
     )
@@ -39,7 +39,7 @@ def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, protocol: 
 @pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
 def test_with_loss_nothing_wrong_is_shown_as_right(tmp_path: Path, sized: Sized, protocol: str, generation: str):
     """Every book that is not stale equals the truth; what the gaps say is what both lines lost."""
-    messages, instruments = sized(60_000, 1_000_000), sized(60, 1_000)
+    messages, instruments = sized(20_000, 1_000_000), sized(30, 1_000)
     write_capture(BulkSettings(messages, instruments, protocol, generation, loss=0.01, seed=7), tmp_path)
     rebuilt = RebuiltChannels(tmp_path)
     [(key, channel)] = rebuilt.replayed.session.channels.items()
@@ -57,12 +57,12 @@ STATISTIC = ("instrument_id", "stat_type", "open_close_settl_flag", "settl_price
 
 
 @pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
-def test_books_from_incrementals_equal_the_snapshots(tmp_path: Path, protocol: str, generation: str):
+def test_books_from_incrementals_equal_the_snapshots(tmp_path: Path, sized: Sized, protocol: str, generation: str):
     """At the number that a loop of snapshots says, books and statistics without snapshots are the same."""
-    write_capture(BulkSettings(20_000, 40, protocol, generation, seed=5), tmp_path)
+    write_capture(BulkSettings(sized(6_000, 40_000), sized(20, 40), protocol, generation, seed=5), tmp_path)
     found = [snapshots for _, snapshots in snapshots_of(tmp_path)]
     moments = sorted({int(last) for part in found for last in part.last_sequence[part.is_complete]})
-    for moment in moments[:: max(1, len(moments) // 4)]:
+    for moment in moments[:: max(1, len(moments) // sized(2, 4))]:
         rebuilt = RebuiltChannels(tmp_path, ("instruments", "incremental"), Until(sequence=moment))
         [channel] = rebuilt.replayed.session.channels.values()
         compared = 0

@@ -134,7 +134,7 @@ def wrong_values(channel: Channel, truth: dict[int, View]) -> list[str]:
 
 
 def seeds(sized: Callable[[int, int], int]) -> list[int]:
-    return SEEDS or list(range(sized(16, 3_000)))
+    return SEEDS or list(range(sized(10, 3_000)))
 
 
 def test_nothing_wrong_is_shown_as_right(sized: Callable[[int, int], int]) -> None:

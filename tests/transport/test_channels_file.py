@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from umdf.errors import ConfigError
-from umdf.transport.channels_file import ChannelAddresses, LineAddress, format_channels, read_channels
+from umdf.transport.channels_file import (
+    HISTORICAL_REPLAYER,
+    REPLAYER,
+    ChannelAddresses,
+    LineAddress,
+    ReplayerAddresses,
+    format_channels,
+    read_channels,
+    read_replayer,
+)
 
 GOOD = {"number": "72", "protocol": '"sbe"', "incremental": '{ A = "224.0.20.72:20001", B = "224.0.21.72:20101" }'}
 
@@ -98,3 +107,28 @@ def test_two_tables_of_a_channel_are_an_error(tmp_path: Path) -> None:
     file.write_text(file.read_text() + file.read_text().replace("20001", "1").replace("20101", "2"))
     with pytest.raises(ConfigError, match=r"channel 72 \(sbe\) is listed twice"):
         read_channels(file)
+
+
+def test_replayers_are_read_beside_the_channels(tmp_path: Path) -> None:
+    replayer = ReplayerAddresses("CLIENT", "REPLAYER", (("127.0.0.1", 30_001), ("127.0.0.1", 30_002)))
+    file = tmp_path / "c.toml"
+    channel = ChannelAddresses(72, "fast", {"instruments": (LineAddress("B", "10.0.0.2", 1),)})
+    file.write_text(format_channels([channel], {REPLAYER: replayer}))
+    assert read_channels(file) == [channel]
+    assert (read_replayer(file), read_replayer(file, HISTORICAL_REPLAYER)) == (replayer, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('comp_id = "C"', "replayer has no replayer_id"),
+        ('comp_id = "C"\nreplayer_id = "R"\nA = "x"', 'replayer: invalid A = "x"; expected "host:port"'),
+        ('comp_id = 3\nreplayer_id = "R"\nA = "x:1"', "replayer: invalid comp_id = 3"),
+        ('com_id = "C"', "replayer: unknown key: com_id"),
+    ],
+)
+def test_a_wrong_replayer_is_an_error_with_its_key(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(f"[replayer]\n{text}\n")
+    with pytest.raises(ConfigError, match=f"c.toml: {reason}"):
+        read_replayer(file)

@@ -18,12 +18,26 @@ from typer.main import get_command
 
 import umdf
 from umdf.cli import config
-from umdf.cli.commands import book, decode, doctor, exchange, explain, export, ingest, lake, query, report, stream
+from umdf.cli.commands import (
+    book,
+    decode,
+    doctor,
+    exchange,
+    explain,
+    export,
+    feed,
+    ingest,
+    lake,
+    query,
+    replay,
+    report,
+    stream,
+)
 from umdf.cli.help_pages import HelpCommand, HelpGroup, help_epilog, help_text
 from umdf.cli.output import EXIT_CODES, ExitCode, JsonFlag, Printer, exit_with, prepare_streams, print_json, printer_of
 
 COMMANDS: tuple[ModuleType, ...] = (
-    decode, explain, book, ingest, stream, query, report, export, lake, exchange, doctor
+    decode, explain, book, ingest, stream, query, report, export, lake, feed, replay, exchange, doctor
 )  # fmt: skip
 EXAMPLES = (
     "umdf doctor                       check this machine",

@@ -344,12 +344,12 @@ class _Ingest:
         ]
 
     def _add_to_result(self, results: DayResults) -> None:
-        result, earlier = self.result, len(results.before.gaps) if results.before else 0
+        result, losses = self.result, results.new_losses()
         result.days.append(results.day.key)
         result.messages += sum(span["messages"] for span in results.span_results)
         result.notices = sorted({*result.notices, *results.notices})
-        result.gaps += len(results.gaps) - earlier
-        result.missing_sequences += sum(gap.last - gap.first + 1 for gap in results.gaps[earlier:])
+        result.gaps += len(losses)
+        result.missing_sequences += sum(gap.last - gap.first + 1 for gap in losses)
         result.stale += len(results.stale)
         result.not_stored += sum(
             task_result["not_stored"] for task_result in (*results.span_results, *results.looping_results)

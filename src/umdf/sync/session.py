@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from umdf.market.families import NULL
 from umdf.market.phases import SESSION_CHANGE
 from umdf.market.rows import Events, no_units
-from umdf.sync.arbitration import FOREVER, ArbitrationResult, LineArbiter, Step, StepKind
+from umdf.sync.arbitration import ArbitrationResult, LineArbiter, Step, StepKind
+from umdf.sync.arrivals import Arrival, PendingUnits, in_order, released
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap, GapCause
-from umdf.sync.raw_units import RawUnits, concat_units, empty_units
 from umdf.sync.snapshot_stream import (
-    Arrival,
     EarlySnapshots,
     Received,
     ReceivedDefinitions,
@@ -40,6 +39,7 @@ from umdf.sync.snapshot_stream import (
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.stream_detection import CapturedPackets, DetectedStream, StreamKind
 from umdf.sync.unit_codecs import DecodedUnits, FastUnits, SbeUnits, UnitCodec
+from umdf.sync.until import Until
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.packet import Protocol as Speaks
@@ -48,30 +48,11 @@ from umdf.wire.sbe.schema import OtherVersions, Schema
 
 ChannelKey = tuple[Speaks, int]
 EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
+ArbitrationObserver = Callable[[ChannelKey, ArbitrationResult], None]
 NOT_RECEIVED = -1
 CHANNEL_RESET = ord("R")  # of the family control
 # 3 × the interval of heartbeats (4.1.1); real ones of FIX/FAST were 30 s apart.
 SILENCE_S = {Speaks.SBE: 3.0, Speaks.FAST: 90.0}
-
-
-@dataclass(frozen=True)
-class Until:
-    """A moment: everything up to a sequence, or up to a sending time."""
-
-    sequence: int | None = None
-    ts_send: int | None = None
-
-    def includes(self, sequence: NDArray[np.int64], ts_send: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return sequence <= self.sequence if self.sequence is not None else ts_send <= (self.ts_send or 0)
-
-    def includes_one(self, sequence: int, ts_send: int) -> bool:
-        return sequence <= self.sequence if self.sequence is not None else ts_send <= (self.ts_send or 0)
-
-
-@dataclass(frozen=True, eq=False)
-class _PendingUnits:
-    units: RawUnits
-    arrivals: list[Arrival]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +74,8 @@ class _ChannelInput:
     channel: Channel
     codec: UnitCodec
     arbiter: LineArbiter
-    incremental: list[_PendingUnits] = field(default_factory=list)
-    instruments: list[_PendingUnits] = field(default_factory=list)
+    incremental: list[PendingUnits] = field(default_factory=list)
+    instruments: list[PendingUnits] = field(default_factory=list)
     snapshots: dict[int, SnapshotStream] = field(default_factory=dict)  # by stream
     early: EarlySnapshots = field(default_factory=EarlySnapshots)
     epoch_start: Arrival = (0, 0)  # of the current epoch, if it is not the first one
@@ -109,7 +90,14 @@ class Session:
         templates: TemplateSet,
         until: Until | None = None,
         observer: EventObserver | None = None,
+        *,
+        before_events: EventObserver | None = None,
+        arbitrations: ArbitrationObserver | None = None,
+        silence_s: float | None = None,
     ) -> None:
+        """`observer` gets events after they were applied, `before_events` before; without `silence_s`, a line may be as
+        silent as its protocol allows."""
+        self._before_events, self._arbitrations = before_events, arbitrations
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
         self._until, self._observer, self._templates = until, observer, templates
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
@@ -120,7 +108,7 @@ class Session:
             key = stream.protocol, stream.channel
             if key not in self._inputs:
                 channel = Channel(stream.channel, statuses_have_rpt_seq=stream.protocol == Speaks.SBE)
-                timeout_ms = int(1000 * SILENCE_S[stream.protocol])
+                timeout_ms = int(1000 * (silence_s or SILENCE_S[stream.protocol]))
                 arbiter = LineArbiter(line_timeout_ms=timeout_ms, has_versions=stream.protocol == Speaks.SBE)
                 self._inputs[key] = _ChannelInput(channel, self._codec(*key), arbiter)
 
@@ -133,6 +121,10 @@ class Session:
     @property
     def channels(self) -> dict[ChannelKey, Channel]:
         return {key: feed.channel for key, feed in self._inputs.items()}
+
+    def last_seen_ns(self, key: ChannelKey) -> int:
+        """When something was last received on a line of a channel's incremental stream; 0: never."""
+        return self._inputs[key].arbiter.last_seen
 
     def notices(self) -> list[str]:
         """Warnings about the traffic, each once."""
@@ -155,7 +147,7 @@ class Session:
                 feed.snapshots.setdefault(line, SnapshotStream()).add(units, arrivals)
             elif len(units):
                 pending = feed.instruments if is_looping else feed.incremental
-                pending.append(_PendingUnits(units, arrivals))
+                pending.append(PendingUnits(units, arrivals))
         self._packets += len(rows)
 
     def advance(self, now_ns: int) -> None:
@@ -180,7 +172,7 @@ class Session:
 
     def _advance(self, key: ChannelKey, feed: _ChannelInput, *, last: bool) -> None:
         received = self._read_snapshots(feed)
-        units, arrivals = _in_order(feed.incremental)
+        units, arrivals = in_order(feed.incremental)
         feed.incremental.clear()
         self._deliver(key, feed, feed.arbiter.arbitrate(units, self._now_ns), arrivals, received)
         if last:
@@ -196,7 +188,7 @@ class Session:
         """Definitions of the instrument stream that change something, a unit each."""
         if not feed.instruments:
             return []
-        units, arrivals = _in_order(feed.instruments)
+        units, arrivals = in_order(feed.instruments)
         feed.instruments.clear()
         events = feed.codec.decode(units).events
         rows, instruments = events.rows("definition"), feed.channel.state.instruments
@@ -216,14 +208,16 @@ class Session:
     ) -> None:
         """Apply the units of an arbitration in its order. Between them gaps are reported, epochs start, and what other
         streams have brought is applied: all in order of arrival, so that it does not matter how it came in calls."""
+        if self._arbitrations is not None:
+            self._arbitrations(key, result)
         decoded = feed.codec.decode(result.units) if len(result.units) else _NOTHING
         received = [*self._read_definitions(feed, decoded.events), *received]
         marks: list[Mark] = [
-            (step.before_row, _released(step.release_row, step.release_ns, arrivals), step) for step in result.steps
+            (step.before_row, released(step.release_row, step.release_ns, arrivals), step) for step in result.steps
         ]
         if received:
-            released = zip(result.release_row.tolist(), result.release_ns.tolist(), strict=True)
-            times = [_released(row, ns, arrivals) for row, ns in released]
+            releases = zip(result.release_row.tolist(), result.release_ns.tolist(), strict=True)
+            times = [released(row, ns, arrivals) for row, ns in releases]
             marks += [(bisect_left(times, found.at), found.at, found) for found in received]
             marks.sort(key=lambda mark: mark[:2])
         row, waiting = 0, list[Mark]()
@@ -265,7 +259,7 @@ class Session:
         """Apply units, and what came between them on snapshot streams."""
         is_late, sequence = delivery.result.is_late, delivery.result.units.sequence
         cuts = {first, end, *(first + 1 + np.flatnonzero(np.diff(is_late[first:end]))).tolist()}
-        cuts.update(before for before, *_ in others if before < end and is_late[before])
+        cuts.update(np.flatnonzero(is_late[first:end]) + first)  # each late unit alone
         bounds, others = sorted(cuts), others[::-1]
         for start, stop in pairwise([*bounds, end]):
             received: list[tuple[Received, int | None]] = []
@@ -297,35 +291,34 @@ class Session:
                 included[int(np.argmin(included)) :] = False
                 feed.channel.use_all_snapshots()
             events, damaged = events.of_units(included), damaged[included]
+        applied = events.of_units(self._usable_late(feed, events, damaged) if is_late else ~damaged)
+        if self._before_events is not None:
+            self._before_events(key, applied)
         if is_late:
-            events = self._apply_late(feed, events.of_units(~damaged))
-        else:
-            first = 0
-            for unit in (*np.flatnonzero(damaged).tolist(), len(damaged)):
-                if first < unit:
-                    feed.channel.apply(events.of_units(np.arange(first, unit)))
-                if unit < len(damaged):
-                    values = (int(column[unit]) for column in (events.units.seq_version, events.units.sequence))
-                    epoch, sequence = values
-                    ts_recv = int(events.units.ts_recv[unit])
-                    feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
-                first = unit + 1
-            events = events.of_units(~damaged)
+            feed.channel.apply_late(applied)
+        first = 0
+        for unit in np.flatnonzero(damaged).tolist() if not is_late else ():
+            feed.channel.apply(events.of_units(np.arange(first, unit)))
+            columns = events.units.seq_version, events.units.sequence, events.units.ts_recv
+            epoch, sequence, ts_recv = (int(column[unit]) for column in columns)
+            feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
+            first = unit + 1
+        if not is_late:
+            feed.channel.apply(events.of_units(np.arange(first, len(damaged))))
         if self._observer is not None:
-            self._observer(key, events)
+            self._observer(key, applied)
 
-    def _apply_late(self, feed: _ChannelInput, events: Events) -> Events:
-        """Apply units of reported gaps; of a number that came before, with other content, nothing is believed."""
-        channel, is_missing = feed.channel, np.zeros(len(events.units), np.bool_)
+    def _usable_late(self, feed: _ChannelInput, events: Events, damaged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which late units can be applied. Of a number that came before, with other content, nothing is believed. Later
+        updates were applied: what resets many instruments can no longer be, and stays missing."""
+        is_usable, channel = ~_resets_many(events) & ~damaged, feed.channel
         for unit, sequence in enumerate(events.units.sequence.tolist()):
-            part = events.of_units(np.array([unit]))
-            is_missing[unit] = channel.gaps.is_missing(sequence)
-            if not is_missing[unit]:
-                channel.contradict(sequence, part, int(events.units.ts_recv[unit]))
-            # Later updates were applied: what resets many instruments can no longer be, and stays missing.
-            elif not _resets_many(part).any():
-                channel.apply_late(part)
-        return events.of_units(is_missing)
+            if not channel.gaps.is_missing(sequence):
+                is_usable[unit] = False
+                if not damaged[unit]:
+                    part = events.of_units(np.array([unit]))
+                    channel.contradict(sequence, part, int(events.units.ts_recv[unit]))
+        return is_usable
 
     def _receive(self, feed: _ChannelInput, received: list[tuple[Received, int | None]]) -> None:
         """Pass on what came on snapshot streams, each with the sequence at which the incremental stream was then (None:
@@ -356,23 +349,6 @@ class Session:
 
 
 _NOTHING = DecodedUnits(Events(no_units(), {}), np.zeros(0, np.bool_))
-
-
-def _in_order(parts: list[_PendingUnits]) -> tuple[RawUnits, list[Arrival]]:
-    """Units of several lines, in order of arrival."""
-    if not parts:
-        return empty_units(), []
-    units = concat_units([part.units for part in parts])
-    arrivals = [at for part in parts for at in part.arrivals]
-    if len(parts) > 1 or np.any(np.diff(units.ts_recv) < 0):
-        order = sorted(range(len(arrivals)), key=arrivals.__getitem__)
-        return units.take(np.array(order)), [arrivals[at] for at in order]
-    return units, arrivals
-
-
-def _released(row: int, ns: int, arrivals: list[Arrival]) -> Arrival:
-    """When something was released: by the arrival of a unit, or behind everything that came until a time ended."""
-    return arrivals[row] if row >= 0 else (ns, FOREVER)
 
 
 def _resets_many(events: Events) -> NDArray[np.bool_]:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from umdf.market.families import NULL
 from umdf.market.rows import Events
+from umdf.sync.arrivals import Arrival
 from umdf.sync.raw_units import RawUnits, concat_units
 from umdf.sync.snapshots import Snapshots, find_snapshots
 from umdf.sync.unit_codecs import UnitCodec
 
-Arrival = tuple[int, int]  # receive time and number of a packet: packets are in this order
 MAX_PAUSE_NS = 250_000_000  # between two packets of one snapshot
 OVERTAKEN_UNITS = 64  # so many units before one are compared with it: a damaged time does no harm for long
 

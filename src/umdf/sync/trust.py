@@ -81,6 +81,9 @@ class BookTrust:
             self.states[number, k.S_INCOMPLETE] = 1
         return number
 
+    def has_stale(self) -> bool:
+        return bool(self.states[:, k.S_STALE].any())
+
     def forget(self, instrument_id: int, lending: bool) -> None:
         """The instrument is deleted, and its book's number may be given to another."""
         number = self.number_of(instrument_id, lending)

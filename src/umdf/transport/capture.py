@@ -62,6 +62,7 @@ class PacketBatch:
     flow: NDArray[np.uint16]  # row of `flows`
     flows: list[Flow]  # of the whole capture so far; grows
     corrupt: NDArray[np.bool_] | None = None  # wrong UDP checksums; None: there are none
+    is_verified: NDArray[np.bool_] | None = None  # right UDP checksums; None: not checked
 
     def __len__(self) -> int:
         return len(self.start)
@@ -70,8 +71,8 @@ class PacketBatch:
         """A batch with only these rows."""
         start, end, ts_ns = self.start[rows], self.end[rows], self.ts_ns[rows]
         number, offset, flow = self.number[rows], self.offset[rows], self.flow[rows]
-        corrupt = None if self.corrupt is None else self.corrupt[rows]
-        return PacketBatch(self.buffer, start, end, ts_ns, number, offset, flow, self.flows, corrupt)
+        masks = (None if mask is None else mask[rows] for mask in (self.corrupt, self.is_verified))
+        return PacketBatch(self.buffer, start, end, ts_ns, number, offset, flow, self.flows, *masks)
 
     def payload(self, row: int) -> bytes:
         return self.buffer[self.start[row] : self.end[row]].tobytes()
@@ -229,10 +230,12 @@ class Capture:
         )
         flow = columns[len(COLUMNS) * stride :][: count * 2].view(np.uint16)
         buffer = self._reader.buffer[: self._reader.filled_bytes]
-        batch = PacketBatch(buffer, start, end, ts_ns, number, offset, flow, self.flows)
+        checksums = columns[(len(COLUMNS) * 8 + 2) * self._capacity :][:count]
+        is_verified = checksums == f.RIGHT
+        batch = PacketBatch(buffer, start, end, ts_ns, number, offset, flow, self.flows, None, is_verified)
         if not self._reader.state[k.WRONG_SUMS] or not self.has_checksums:
             return batch
-        corrupt = columns[(len(COLUMNS) * 8 + 2) * self._capacity :][:count] == f.WRONG
+        corrupt = checksums == f.WRONG
         wrong = np.flatnonzero(corrupt)
         if not len(wrong):
             return batch

@@ -11,8 +11,14 @@
     snapshot = { A = "224.0.20.72:20002" }
     instruments = { A = "224.0.20.72:20003" }
 
-Only `number`, `protocol` and one stream are required. The exchange writes this file, the client joins what it lists,
-and an ingest takes it where the content of captures does not show the channel, the stream or the line.
+    [replayer]                  # TCP Replayer of the FIX/FAST channels; [historical_replayer] has the same keys
+    comp_id = "CLIENT"          # SenderCompID (49) that the exchange has given to you
+    replayer_id = "REPLAYER"    # its own (56)
+    A = "10.1.2.3:30001"
+    B = "10.1.2.4:30001"        # used when A is not available (5.2)
+
+Only `number`, `protocol` and one stream of a channel are required. The exchange writes this file, the client joins what
+it lists, and an ingest takes it where the content of captures does not show the channel, the stream or the line.
 """
 
 from __future__ import annotations
@@ -35,6 +41,9 @@ LINES = ("A", "B")
 KEYS = ("number", "protocol", "name", "book", "heartbeat_s", "schema", "interface", *STREAMS)
 # Binary sends one a second on a quiet stream; FIX/FAST states no interval, and real ones were 30 s apart.
 HEARTBEAT_S = {"sbe": 1.0, "fast": 30.0}
+REPLAYER, HISTORICAL_REPLAYER = "replayer", "historical_replayer"
+REPLAYERS = (REPLAYER, HISTORICAL_REPLAYER)
+REPLAYER_KEYS = ("comp_id", "replayer_id", *LINES)
 LOOPBACK = "127.0.0.1"
 EXAMPLE = '"224.0.20.72:20001"'
 
@@ -77,8 +86,53 @@ class ChannelAddresses:
         return [(stream, line) for stream in STREAMS for line in self.streams.get(stream, ())]
 
 
+@dataclass(frozen=True)
+class ReplayerAddresses:
+    """A replayer of all channels, and as whom a client logs on."""
+
+    comp_id: str
+    replayer_id: str
+    addresses: tuple[tuple[str, int], ...]  # A, then B
+
+
 def read_channels(file: Path) -> list[ChannelAddresses]:
     """The channels of a file; an error names the file, the channel, the key and the value."""
+    tables = _read_tables(file)
+    channels = tables.get("channel", [])
+    if not isinstance(channels, list) or not channels or not all(isinstance(table, dict) for table in channels):
+        raise ConfigError(f"{file} lists no channels", "each channel is a table [[channel]]")
+    found = [_Table(file, place, table).channel() for place, table in enumerate(channels, 1)]
+    _refuse_duplicates(file, found)
+    return found
+
+
+def read_replayer(file: Path, name: str = REPLAYER) -> ReplayerAddresses | None:
+    """The replayer of a file, if it has one."""
+    table = _read_tables(file).get(name)
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise ConfigError(f"{file}: {name} is not a table", f"write [{name}]")
+    for key in table:
+        if key not in REPLAYER_KEYS:
+            raise ConfigError(f"{file}: {name}: unknown key: {key}", f"known: {', '.join(REPLAYER_KEYS)}")
+    for key in ("comp_id", "replayer_id", "A"):
+        if key not in table:
+            raise ConfigError(f"{file}: {name} has no {key}", f"a replayer needs {', '.join(REPLAYER_KEYS[:3])}")
+    for key in ("comp_id", "replayer_id"):
+        if not isinstance(table[key], str) or not table[key].isascii() or not table[key].isprintable():
+            raise ConfigError(f"{file}: {name}: invalid {key} = {_toml(table[key])}", "expected a CompID")
+    addresses = []
+    for line in LINES:
+        if line in table:
+            host, _, port = table[line].rpartition(":") if isinstance(table[line], str) else ("", "", "")
+            if not host or not _is_port(port):
+                raise ConfigError(f"{file}: {name}: invalid {line} = {_toml(table[line])}", 'expected "host:port"')
+            addresses.append((host, int(port)))
+    return ReplayerAddresses(table["comp_id"], table["replayer_id"], tuple(addresses))
+
+
+def _read_tables(file: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -88,19 +142,23 @@ def read_channels(file: Path) -> list[ChannelAddresses]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: invalid TOML: {error}", "fix the file") from None
     for key in tables:
-        if key != "channel":
-            raise ConfigError(f"{file}: unknown table: {key}", "each channel is a table [[channel]]")
-    channels = tables.get("channel", [])
-    if not isinstance(channels, list) or not channels or not all(isinstance(table, dict) for table in channels):
-        raise ConfigError(f"{file} lists no channels", "each channel is a table [[channel]]")
-    found = [_Table(file, place, table).channel() for place, table in enumerate(channels, 1)]
-    _refuse_duplicates(file, found)
-    return found
+        if key not in ("channel", *REPLAYERS):
+            raise ConfigError(
+                f"{file}: unknown table: {key}", "tables are [[channel]], [replayer], [historical_replayer]"
+            )
+    return tables
 
 
-def format_channels(channels: Iterable[ChannelAddresses]) -> str:
-    """The text of a file with these channels."""
-    return "\n".join(_format_channel(channel) for channel in channels)
+def format_channels(
+    channels: Iterable[ChannelAddresses], replayers: Mapping[str, ReplayerAddresses] | None = None
+) -> str:
+    """The text of a file with these channels and replayers."""
+    tables = [_format_channel(channel) for channel in channels]
+    for name, replayer in (replayers or {}).items():
+        values: dict[str, Any] = {"comp_id": replayer.comp_id, "replayer_id": replayer.replayer_id}
+        values |= {line: f"{host}:{port}" for line, (host, port) in zip(LINES, replayer.addresses, strict=False)}
+        tables.append(f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in values.items()))
+    return "\n".join(tables)
 
 
 def _format_channel(channel: ChannelAddresses) -> str:
@@ -202,7 +260,7 @@ class _Table:
 
     def _address(self, stream: str, line: str, value: Any) -> LineAddress:
         address, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-        if not _is_ipv4(address) or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
+        if not _is_ipv4(address) or not _is_port(port):
             self._refuse_value(f"{stream}.{line}", value, f"an IPv4 address and a port, as {EXAMPLE}")
         return LineAddress(line, address, int(port), self._interface(line))
 
@@ -221,6 +279,10 @@ def _is_ipv4(text: str) -> bool:
     except AddressValueError:
         return False
     return True
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 1 <= int(text) <= 65_535
 
 
 def _refuse_duplicates(file: Path, channels: list[ChannelAddresses]) -> None:

@@ -53,6 +53,11 @@ class ReceivedPackets:
     def __len__(self) -> int:
         return len(self.start)
 
+    def take(self, rows: slice | NDArray[np.int64]) -> ReceivedPackets:
+        """These rows, with the same buffer."""
+        start, end, ts_ns, flow = self.start[rows], self.end[rows], self.ts_ns[rows], self.flow[rows]
+        return ReceivedPackets(self.buffer, start, end, ts_ns, flow, self.names)
+
 
 @dataclass(frozen=True)
 class FlowCounts:

@@ -142,8 +142,8 @@ def test_a_trusted_book_after_losses_equals_the_truth(tmp_path: Path, sized: Cal
     assert len(gaps) >= 3
     edges = [n for gap in gaps for n in range(gap["first_sequence"] - 2, gap["last_sequence"] + 4)]
     near = [moments[n] for n in edges if n in moments]
-    far = chance.sample(list(moments.values()), sized(10, 200))
-    for at in chance.sample(near, min(len(near), sized(25, 300))) + far:
+    far = chance.sample(list(moments.values()), sized(6, 200))
+    for at in chance.sample(near, min(len(near), sized(14, 300))) + far:
         for symbol in ("PETR4", "WINZ26", "ITUB4", "VALE3"):
             book, truth = lake.book_at(symbol, at), true.book_at(symbol, at)
             if book.is_trusted:

@@ -1,4 +1,4 @@
-"""`umdf exchange`: a simulated exchange. `capture` writes a whole day as files, with the expected results."""
+"""`umdf exchange`: a simulated exchange. `run` is a live one; `capture` writes a whole day as files, with the truth."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Annotated
 
 import typer
 
+from umdf.cli.commands.exchange_run import CHANNELS_EXAMPLES, RUN_EXAMPLES, channels, run
 from umdf.cli.output import ExitCode, JsonFlag, counted, exit_with, print_escaped, print_json, size_text
 
-EXAMPLES = ("umdf exchange capture --help    generate a trading day",)
+EXAMPLES = (
+    "umdf exchange run exchange.toml    run an exchange",
+    "umdf exchange capture day          generate a trading day as captures",
+)
 CAPTURE_EXAMPLES = (
     "umdf exchange capture day",
     "umdf exchange capture day --messages 50000000 --instruments 5000 --loss 0.001 --seed 7",
@@ -116,4 +120,4 @@ def capture(
         )
 
 
-SUBCOMMANDS = ((capture, CAPTURE_EXAMPLES),)
+SUBCOMMANDS = ((run, RUN_EXAMPLES), (channels, CHANNELS_EXAMPLES), (capture, CAPTURE_EXAMPLES))

@@ -23,13 +23,13 @@ from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.bulk.trading_day import TradingDay
 from umdf.exchange.instruments.listing import Listing, generate_listing
 from umdf.exchange.matching.market import Market
-from umdf.exchange.publish.capture_files import Manifest
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, SBE
 from umdf.exchange.publish.fast_publisher import FastPublisher
 from umdf.exchange.publish.publisher import JournalBatch, Publisher
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 from umdf.exchange.truth.book_history import BookHistory
 from umdf.exchange.truth.tables import Truth
+from umdf.transport.rolling_captures import Manifest
 
 PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
 QUEUED_BATCHES = 2

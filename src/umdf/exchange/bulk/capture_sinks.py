@@ -10,11 +10,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
-from umdf.exchange.publish.capture_files import Flow, Manifest, RollingFiles
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, STREAMS
 from umdf.exchange.publish.faulty_lines import Faults, FaultyLines
 from umdf.exchange.publish.sinks import Sink
 from umdf.exchange.truth.tables import Truth
+from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles
 
 COMMON_LOSS_SHARE = 0.05  # of the loss: starts of a run of packets that every line loses
 

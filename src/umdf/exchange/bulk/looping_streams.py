@@ -39,7 +39,7 @@ class LoopingStreams:
             instrument=indices,
             code=ord("A"),
             size=len(indices),
-            other=listing.lot[indices],  # as it is now: it may change before this is encoded
+            other=listing.definition_number[indices],  # as it is now: it may change before this is encoded
             position=np.arange(len(indices)) == len(indices) - 1,
         )
         records = np.concatenate([records, self._records(k.SEQUENCE_RESET)])

@@ -12,6 +12,7 @@ MIN_INSTRUMENTS, MAX_INSTRUMENTS, MIN_MESSAGES_PER_INSTRUMENT = 10, 60_000, 40
 SECOND_NS = 1_000_000_000
 TRADING_DATE = 20_770  # days since 1970: 2026-11-13, a Friday
 DAY_NS = 86_400 * SECOND_NS
+HEARTBEAT_MS = 1_000  # of both protocols: a day is short
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class BulkSettings:
         return (SBE, FAST) if self.protocol == BOTH else (self.protocol,)
 
     def channel_settings(self, protocol: str) -> ChannelSettings:
-        return ChannelSettings(self.channel, protocol, self.generation, lines=self.lines)
+        return ChannelSettings(self.channel, protocol, self.generation, lines=self.lines, heartbeat_ms=HEARTBEAT_MS)
 
     @property
     def midnight_ns(self) -> int:

@@ -15,13 +15,13 @@ WEDNESDAY, FRIDAY, SATURDAY = 2, 4, 5
 DayRule = Callable[[int, int], date]
 
 
-def _is_business_day(day: date) -> bool:
+def is_business_day(day: date) -> bool:
     return day.weekday() < SATURDAY and (day.month, day.day) != (1, 1)
 
 
 def _business_day(day: date, step: int) -> date:
     """The day itself, or the next business day in a direction."""
-    while not _is_business_day(day):
+    while not is_business_day(day):
         day += timedelta(step)
     return day
 
@@ -66,3 +66,8 @@ def next_maturities(today: date, months: str, rule: DayRule) -> Iterator[date]:
 def contract_code(day: date) -> str:
     """Z26: the month letter and the year."""
     return f"{MONTHS[day.month - 1]}{day.year % 100:02}"
+
+
+def previous_business_day(days: int) -> int:
+    """The business day before one, both in days since 1970."""
+    return (_business_day(EPOCH + timedelta(days - 1), -1) - EPOCH).days

@@ -16,12 +16,14 @@ from umdf.exchange.matching.memory_layout_kernel import (
     I_TICK,
     MARKET_ORDER_KEY,
     NULL,
+    O_DISPLAY,
     O_FIRM,
     O_ID,
     O_INSERT,
     O_KEY,
     O_RESERVE,
     O_SIZE,
+    O_TERMS,
     ORDER_BYTES,
     ORDERS,
 )
@@ -93,7 +95,15 @@ def is_order_at(orders, count, index, key, order_id):
 
 
 @inlined
-def insert(t, instrument, side, key, order_id, size, reserve, firm, ts):
+def locate(t, instrument, side, key, order_id):
+    """The index of an order in its side, -1 if it is not there."""
+    orders, count = side_address(t, instrument, side), order_count(instrument, side)
+    index = find_order(orders, count, key, order_id)
+    return index if is_order_at(orders, count, index, key, order_id) else np.int64(-1)
+
+
+@inlined
+def insert(t, instrument, side, key, order_id, size, reserve, firm, ts, display, terms):
     """Insert an order and return its position, 1 at the top. The side must not be full."""
     orders, count = side_address(t, instrument, side), order_count(instrument, side)
     index = find_order(orders, count, key, order_id)
@@ -105,6 +115,8 @@ def insert(t, instrument, side, key, order_id, size, reserve, firm, ts):
     store_i64(order, O_RESERVE * 8, reserve)
     store_i64(order, O_FIRM * 8, firm)
     store_i64(order, O_INSERT * 8, ts)
+    store_i64(order, O_DISPLAY * 8, display)
+    store_i64(order, O_TERMS * 8, terms)
     set_order_count(instrument, side, count + 1)
     return count + 1 - index
 

@@ -13,13 +13,19 @@ UNTIL, LAST_TS, NEXT_ARRIVAL, REGIME_END, SILENT_UNTIL, MEAN_INTERARRIVAL, BASE_
 NEAR_EXPIRIES, NEAR_COUNT, FAR_EXPIRIES, FAR_COUNT, EXPIRY_CAPACITY = 17, 18, 19, 20, 21  # two heaps of order expiries
 LIFETIMES, INTERARRIVALS, DEPTHS = 22, 23, 24  # tables of quantiles
 WEIGHTED_INSTRUMENTS = 25  # every instrument as often as it is active
-ORDER_ID, IMPLIED_ID, POSITION_GENERATION, FIRST, STOP, GROUP, STATE_SELECTED, HEARTBEAT_NS = range(26, 34)
+ORDER_ID, IMPLIED_ID, FIRST, STOP, GROUP, STATE_SELECTED, HEARTBEAT_NS = range(26, 33)
 AUCTION_RESULT = 34  # three entries, see `auction_price_kernel`
-ARGUMENTS = 40
+# Orders entered from Python: where they are (`order_index_kernel`), market-on-close orders that wait for the closing
+# call, how long an auction that a price band starts takes, what an aggressor did, and an order that was looked up.
+ORDER_INDEX, INDEX_MASK, INDEX_COUNT, WAITING, WAITING_COUNT, WAITING_CAPACITY, AUCTION_NS = range(37, 44)
+RESTING_ID, TRADED, CANCELLED, STARTED_AUCTION, FOUND_BOOK_SIDE, FOUND_KEY, FOUND_ID = range(44, 51)
+ARGUMENTS = 64
 
 QUANTILES = 4096  # of each table
 WEIGHTED_COUNT = 1 << 17
-MAX_FILLS = 16  # of one aggressor; the scratch memory has space for as many refills
+MAX_FLOW_FILLS = 16  # of one aggressor of the order flow
+MAX_FILLS = 256  # of another aggressor in one event
+
 
 # Columns of a record of the journal. INSTRUMENT is an index in the listing; numbers are given by who publishes it.
 (
@@ -46,6 +52,7 @@ BID, ASK, NO_SIDE = 66, 65, 78  # as events name a side: B, A, N
 # Bits of FLAGS: the events' own, and two of the journal.
 LAST, SNAPSHOT, IMPLIED, RECOVERY = 128, 32, 256, 512
 DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be busted later
+UPTICK, DOWNTICK = 1 << 22, 1 << 23  # a trade above or below the last price (274)
 
 # Kinds of records.
 (
@@ -88,15 +95,19 @@ KINDS = 34
 
 # An instrument.
 I_ID, I_TICK, I_REFERENCE, I_LOT, I_STATE, I_GROUP, I_INDEX, I_TYPE = 0, 1, 2, 3, 4, 5, 6, 7
-I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_LEG_1, I_LEG_2, I_BOUND = 8, 9, 10, 11, 12, 13, 14, 15
+I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_BOUND = 8, 9, 10, 11, 12, 15
 I_TRADE_ID, I_LAST, I_HIGH, I_LOW, I_QUANTITY, I_TURNOVER, I_TRADES, I_PREVIOUS_CLOSE = 16, 17, 18, 19, 20, 21, 22, 23
 I_BUST_ID, I_BUST_PRICE, I_BUST_SIZE, I_BUST_TS, I_BUST_BUYER, I_BUST_SELLER = 24, 25, 26, 27, 28, 29
 I_EVENT, I_OPENED, I_PHASE, I_VOLUME_TRADES, I_STATE_TS = 30, 31, 32, 33, 34  # 1174 as last sent; the group's phase
 # The fair price: a random walk in 2^-16 ticks and its time, whose walk it follows and how much (2^-16), its volatility
 # (2^-16 ticks in a second). I_BOUND is how far from the reference orders go, in ticks.
 I_WALK, I_WALK_TS, I_DRIVER, I_BETA, I_VOLATILITY = 35, 36, 37, 38, 39
-I_STATISTICS = 40
+# Legs of a strategy, -1 where there is none, and their ratios, below 0 if sold. The first is bought once.
+I_LEGS, I_RATIOS, MAX_LEGS = 40, 44, 4
+I_STATISTICS = 48
 UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101  # states and phases (11.1)
+FORBIDDEN = PRE_CLOSE = 18
+SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
 
 # Its statistics, as last published. Binary has no template for those from S_VOLUME on.
 (
@@ -132,9 +143,23 @@ INSTRUMENT_WORDS = I_STATISTICS + STATISTICS * STATISTIC_WORDS
 INSTRUMENT_BYTES = 8 * INSTRUMENT_WORDS
 
 # An order. A side is sorted, its best order last: by key (higher is better on both sides), then by id (lower is).
-O_KEY, O_ID, O_SIZE, O_RESERVE, O_FIRM, O_INSERT = 0, 1, 2, 3, 4, 5
-ORDER_BYTES = 48
+# O_SIZE is displayed, O_RESERVE is not; O_DISPLAY is what a refill displays, 0: as much as before. O_TERMS is 0 for
+# orders of the flow, else the last day on which the order is valid (EXPIRY_SHIFT), and whose orders it does not trade
+# with (0: trades with all).
+O_KEY, O_ID, O_SIZE, O_RESERVE, O_FIRM, O_INSERT, O_DISPLAY, O_TERMS = 0, 1, 2, 3, 4, 5, 6, 7
+ORDER_WORDS, ORDER_BYTES = 8, 64
+EXPIRY_SHIFT, STP_MASK = 32, (1 << 32) - 1
+DAY, GOOD_TILL_CANCELLED = 1, (1 << 31) - 1  # as the last day; others are days since 1970
 MARKET_ORDER_KEY = 1 << 40  # the key of a MOA or MOC order: before every price (9.1)
+
+WAITING_KEY = 1 << 41  # where an order waits for the closing call
+MAX_ORDER_LOTS = 100_000
+
+# The scratch memory: the fills of an aggressor (price, size and maker), an expiry, an order, orders to be refilled.
+FILLS_OFFSET, FILL_BYTES = 0, 24
+ENTRY_OFFSET = FILLS_OFFSET + MAX_FILLS * FILL_BYTES
+AGGRESSOR_OFFSET = ENTRY_OFFSET + 64
+REFILLS_OFFSET = AGGRESSOR_OFFSET + ORDER_BYTES
 
 # An expiry: when a simulated order is cancelled.
 E_TS, E_BOOK_SIDE, E_KEY, E_ID = 0, 8, 16, 24
@@ -142,6 +167,7 @@ EXPIRY_BYTES = 32
 NEAR_NS = 100_000_000  # earlier expiries are in the near heap
 
 # Conditions of trades, as events have them: C_LAST is a trade at the price of the one before.
-C_OPENING, C_CROSSED, C_LAST, C_REGULAR, C_LEG = 1, 2, 4, 1 << 13, 1 << 18
+C_OPENING, C_CROSSED, C_LAST, C_OUT_OF_SEQUENCE, C_REGULAR, C_LEG = 1, 2, 4, 8, 1 << 13, 1 << 18
+NEVER_LAST_PRICE = C_LEG | C_OUT_OF_SEQUENCE  # such a trade does not change the last price (13.4)
 BAND_LIMIT_TYPE, BAND_MIDPOINT = 8, 16  # bits of CODE of a price band: 6939, 1306 and 37008 + 1 (0: absent)
 HAS_TRADED, HAS_OPENING_PRICE = 1, 2  # bits of I_OPENED

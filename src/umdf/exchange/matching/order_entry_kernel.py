@@ -1,37 +1,107 @@
-"""Orders from outside, one at a time: enter, amend, cancel. The matching is that of the order flow."""
+"""Orders from Python are entered: matched as those of the order flow, added to a book, or kept for the closing call."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from umdf.exchange.matching.auction_kernel import end_auction_event
-from umdf.exchange.matching.book_side_kernel import find_order, is_order_at, order_count, side_address
-from umdf.exchange.matching.matching_kernel import add_order, match_aggressor, next_order_id, reduce_order
+from umdf.exchange.matching.auction_kernel import (
+    compute_theoretical,
+    delete_theoretical,
+    end_auction_event,
+    publish_theoretical,
+    uncross,
+)
+from umdf.exchange.matching.book_side_kernel import order_count
+from umdf.exchange.matching.journal_kernel import emit, end_event, statistic_address
+from umdf.exchange.matching.matching_kernel import (
+    REST_AT_LAST_PRICE,
+    REST_AT_LIMIT,
+    REST_NEVER,
+    match_aggressor,
+    next_order_id,
+    rest_new_order,
+)
 from umdf.exchange.matching.memory_layout_kernel import (
+    AGGRESSOR_OFFSET,
+    AUCTION_NS,
+    CANCELLED,
     CAPACITY,
+    COUNT,
+    EXPIRY_SHIFT,
     FINAL_CLOSING_CALL,
     I_CAPACITY,
+    I_EVENT,
     I_STATE,
+    I_STATE_TS,
     INSTRUMENT_BYTES,
     INSTRUMENTS,
     LAST,
     MARGIN,
     MARKET_ORDER_KEY,
+    NO_SIDE,
+    NULL,
+    O_DISPLAY,
     O_FIRM,
     O_KEY,
     O_SIZE,
+    O_TERMS,
     OPEN,
-    ORDER_BYTES,
-    ORDER_ID,
     RESERVED,
+    RESTING_ID,
     ROWS,
+    S_THEORETICAL,
+    SCRATCH,
+    SEPARATES,
+    STARTED_AUCTION,
+    STATE,
+    STP_MASK,
+    V_PRESENT,
+    WAITING_COUNT,
+    WAITING_KEY,
 )
-from umdf.exchange.matching.order_flow_kernel import cancel_order
-from umdf.kernels import inlined, kernel, load_i64, outlined
+from umdf.exchange.matching.order_checks_kernel import (
+    STARTS_AUCTION,
+    check_entry,
+    check_matching,
+    crosses,
+    is_auction,
+    key_of,
+    waits,
+)
+from umdf.exchange.matching.order_index_kernel import is_index_full, remember, rename
+from umdf.exchange.matching.request_layout_kernel import (
+    ENTER,
+    MARKET,
+    MARKET_TO_LIMIT,
+    Q_ACTION,
+    Q_DISPLAY,
+    Q_EXPIRES,
+    Q_FIRM,
+    Q_INSTRUMENT,
+    Q_PRICE,
+    Q_SIDE,
+    Q_SIZE,
+    Q_STP,
+    Q_TYPE,
+    RESUME,
+    TERMS_INVALID,
+    UNKNOWN_INSTRUMENT,
+    WAITING_FULL,
+)
+from umdf.exchange.matching.waiting_orders_kernel import (
+    W_BOOK_SIDE,
+    W_FIRM,
+    W_ID,
+    W_SIZE,
+    W_TERMS,
+    add_waiting,
+    is_waiting_full,
+    remove_waiting,
+    waiting_address,
+)
+from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
 
-# Results that are no order id. NOTHING_RESTS: all of it traded or was cancelled.
-NOTHING_RESTS, JOURNAL_FULL, SIDE_FULL, NOT_ALLOWED, UNKNOWN_ORDER = 0, -1, -2, -3, -4
-NO_EXPIRY_NS = 1 << 60
+UNFINISHED = 2  # the journal is full before an order is matched to its end
 
 
 @inlined
@@ -40,95 +110,151 @@ def instrument_address(t, index):
 
 
 @inlined
-def is_auction(state):
-    return state == RESERVED or state == FINAL_CLOSING_CALL
+def has_capacity(t):
+    """Whether the journal and the index have space for an event."""
+    return load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) <= load_i64(t, CAPACITY * 8) and not is_index_full(t)
 
 
 @outlined
-def check_entry(t, instrument, side, key):
-    """0, or why an order cannot be entered now."""
-    state = load_i64(instrument, I_STATE * 8)
-    if load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) > load_i64(t, CAPACITY * 8):
-        return JOURNAL_FULL
-    if not (is_auction(state) or (state == OPEN and key != MARKET_ORDER_KEY)):
-        return NOT_ALLOWED
-    return SIDE_FULL if order_count(instrument, side) == load_i64(instrument, I_CAPACITY * 8) else 0
+def start_auction(t, instrument, ts):
+    """Separate an instrument from its group: an auction that a price band starts (10.9, 11.1)."""
+    opens_at = ts + load_i64(t, AUCTION_NS * 8)
+    emit(
+        t, instrument, STATE, ts, LAST, NO_SIDE, NULL, NULL, NULL, NULL, NULL, NULL, opens_at, SEPARATES, RESERVED
+    )  # fmt: skip
+    store_i64(instrument, I_STATE * 8, RESERVED)
+    store_i64(instrument, I_EVENT * 8, SEPARATES)
+    store_i64(instrument, I_STATE_TS * 8, ts)
+    store_i64(t, STARTED_AUCTION * 8, 1)
 
 
 @outlined
-def place(t, instrument, index, side, key, size, firm, ts):
-    """Match or add an order that may be entered; return the id under which it rests."""
-    if load_i64(instrument, I_STATE * 8) == OPEN:
-        opposite, count = side_address(t, instrument, 1 - side), order_count(instrument, 1 - side)
-        if count > 0 and load_i64(opposite, (count - 1) * ORDER_BYTES + O_KEY * 8) + key >= 0:
-            before = order_count(instrument, side)
-            match_aggressor(t, instrument, index, side, key, size, firm, ts)
-            rests = order_count(instrument, side) > before
-            return load_i64(t, ORDER_ID * 8) if rests else np.int64(NOTHING_RESTS)
-    order_id = next_order_id(t, 0)
+def place(t, instrument, index, side, order, order_type, ts):
+    """Match an order that may be entered, and add what rests of it; UNFINISHED if the journal is full before that."""
+    if load_i64(instrument, I_STATE * 8) == OPEN and crosses(t, instrument, side, load_i64(order, O_KEY * 8)):
+        rest_mode = (
+            REST_NEVER
+            if order_type == MARKET
+            else REST_AT_LAST_PRICE
+            if order_type == MARKET_TO_LIMIT
+            else REST_AT_LIMIT
+        )
+        while True:
+            left = match_aggressor(t, instrument, index, side, order, rest_mode, ts)
+            if left == 0:
+                return 0
+            store_i64(order, O_SIZE * 8, left)
+            if not has_capacity(t):
+                return UNFINISHED
     is_open = load_i64(instrument, I_STATE * 8) == OPEN
-    flags = LAST if is_open else 0
-    add_order(t, instrument, index, side, key, order_id, size, 0, firm, ts, flags, NO_EXPIRY_NS)
+    rest_new_order(
+        t, instrument, index, side, order, load_i64(order, O_SIZE * 8), next_order_id(t, 0), ts, LAST if is_open else 0
+    )
     if not is_open:
         end_auction_event(t, instrument, ts)
-    return order_id
+    return 0
 
 
-@inlined
-def locate(t, instrument, side, key, order_id):
-    """The index of an order in its side, -1 if it is not there."""
-    orders, count = side_address(t, instrument, side), order_count(instrument, side)
-    index = find_order(orders, count, key, order_id)
-    return index if is_order_at(orders, count, index, key, order_id) else np.int64(-1)
+@outlined
+def enter(t, request, order, ts):
+    """Enter an order; 0, why it is refused, or UNFINISHED."""
+    index, side, size = load_i64(request, Q_INSTRUMENT), load_i64(request, Q_SIDE) & 1, load_i64(request, Q_SIZE)
+    price, order_type, stp_id = load_i64(request, Q_PRICE), load_i64(request, Q_TYPE), load_i64(request, Q_STP)
+    display, expires = load_i64(request, Q_DISPLAY), load_i64(request, Q_EXPIRES)
+    if index < 0 or index >= load_i64(t, COUNT * 8):
+        return UNKNOWN_INSTRUMENT
+    if expires < 1 or expires >> (EXPIRY_SHIFT - 1) != 0 or stp_id < 0 or stp_id > STP_MASK:
+        return TERMS_INVALID
+    instrument, terms = instrument_address(t, index), expires << EXPIRY_SHIFT | stp_id
+    if load_i64(request, Q_ACTION) == ENTER:
+        check = check_entry(t, instrument, side, order_type, price, size, display, stp_id)
+        if check < 0:
+            return check
+        if waits(load_i64(instrument, I_STATE * 8), order_type):
+            return wait_for_closing_call(t, index * 2 + side, size, load_i64(request, Q_FIRM), terms)
+        if check == STARTS_AUCTION:
+            start_auction(t, instrument, ts)
+    store_i64(order, O_KEY * 8, key_of(instrument, side, price))
+    store_i64(order, O_SIZE * 8, size)
+    store_i64(order, O_FIRM * 8, load_i64(request, Q_FIRM))
+    store_i64(order, O_DISPLAY * 8, display)
+    store_i64(order, O_TERMS * 8, terms)
+    outcome = place(t, instrument, index, side, order, order_type, ts)
+    if outcome == UNFINISHED:
+        store_i64(request, Q_ACTION, RESUME)
+        store_i64(request, Q_SIZE, load_i64(order, O_SIZE * 8))
+    return outcome
+
+
+@outlined
+def wait_for_closing_call(t, book_side, size, firm, terms):
+    if is_waiting_full(t):
+        return WAITING_FULL
+    order_id = next_order_id(t, 0)
+    add_waiting(t, order_id, book_side, size, firm, terms)
+    remember(t, order_id, book_side, WAITING_KEY)
+    store_i64(t, RESTING_ID * 8, order_id)
+    return 0
 
 
 @kernel
-def enter(t, index, side, key, size, firm, ts):
-    """Enter an order; return the id under which it rests, or a result that is none."""
-    instrument = instrument_address(t, index)
-    refusal = check_entry(t, instrument, side, key)
-    return refusal if refusal < 0 else place(t, instrument, index, side, key, size, firm, ts)
+def trigger_waiting(t, first, ts):
+    """Add the waiting orders, from `first` on, of instruments in the final closing call to their books (11.2).
 
-
-@kernel
-def cancel(t, index, side, key, order_id, ts):
-    """Cancel an order; return its size, or a result below 0."""
-    instrument = instrument_address(t, index)
-    state = load_i64(instrument, I_STATE * 8)
-    if load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) > load_i64(t, CAPACITY * 8):
-        return np.int64(JOURNAL_FULL)
-    if not (state == OPEN or is_auction(state)):
-        return np.int64(NOT_ALLOWED)
-    place_in_side = locate(t, instrument, side, key, order_id)
-    if place_in_side < 0:
-        return np.int64(UNKNOWN_ORDER)
-    order = side_address(t, instrument, side) + place_in_side * ORDER_BYTES
-    size = load_i64(order, O_SIZE * 8)
-    cancel_order(t, instrument, side, place_in_side, ts, LAST if state == OPEN else 0)
-    if state != OPEN:
-        end_auction_event(t, instrument, ts)
-    return size
-
-
-@kernel
-def amend(t, index, side, key, order_id, new_key, new_size, ts):
-    """Change price and size of an order; return its id, a new one where it loses its priority (13.4)."""
-    instrument = instrument_address(t, index)
-    refusal = check_entry(t, instrument, side, new_key)
-    if refusal < 0 and refusal != SIDE_FULL:
-        return refusal
-    place_in_side = locate(t, instrument, side, key, order_id)
-    if place_in_side < 0:
-        return np.int64(UNKNOWN_ORDER)
-    order = side_address(t, instrument, side) + place_in_side * ORDER_BYTES
-    if new_key == key and new_size == load_i64(order, O_SIZE * 8):
-        return order_id
-    if new_key == key and new_size < load_i64(order, O_SIZE * 8):
-        is_open = load_i64(instrument, I_STATE * 8) == OPEN
-        reduce_order(t, instrument, side, place_in_side, new_size, ts, LAST if is_open else 0)
-        if not is_open:
+    What cannot be added is cancelled. Return the first that needs more space, or -1. CANCELLED is the quantity.
+    """
+    order, i = load_i64(t, SCRATCH * 8) + AGGRESSOR_OFFSET, first
+    while i < load_i64(t, WAITING_COUNT * 8):
+        waiting = waiting_address(t, i)
+        book_side, size = load_i64(waiting, W_BOOK_SIDE), load_i64(waiting, W_SIZE)
+        index, side, old_id = book_side >> 1, book_side & 1, load_i64(waiting, W_ID)
+        instrument = instrument_address(t, index)
+        if load_i64(instrument, I_STATE * 8) != FINAL_CLOSING_CALL:
+            i += 1
+            continue
+        if not has_capacity(t):
+            return np.int64(i)
+        terms = load_i64(waiting, W_TERMS)
+        is_full = order_count(instrument, side) == load_i64(instrument, I_CAPACITY * 8)
+        if is_full or check_matching(t, instrument, side, np.int64(MARKET_ORDER_KEY), size, terms & STP_MASK) < 0:
+            store_i64(t, CANCELLED * 8, load_i64(t, CANCELLED * 8) + size)
+        else:
+            store_i64(order, O_KEY * 8, MARKET_ORDER_KEY)
+            store_i64(order, O_FIRM * 8, load_i64(waiting, W_FIRM))
+            store_i64(order, O_DISPLAY * 8, 0)
+            store_i64(order, O_TERMS * 8, terms)
+            new_id = next_order_id(t, 0)
+            rest_new_order(t, instrument, index, side, order, size, new_id, ts, 0)
+            rename(t, old_id, new_id, book_side, np.int64(MARKET_ORDER_KEY))
             end_auction_event(t, instrument, ts)
-        return order_id
-    firm = load_i64(order, O_FIRM * 8)
-    cancel_order(t, instrument, side, place_in_side, ts, 0)
-    return place(t, instrument, index, side, new_key, new_size, firm, ts)
+        remove_waiting(t, i)
+    return np.int64(-1)
+
+
+# Auctions of one instrument
+
+
+@kernel
+def uncross_instrument(t, index, ts):
+    """End the auction of an instrument; False if the journal is too full for all of it: call it again."""
+    return uncross(t, instrument_address(t, index), ts)
+
+
+@kernel
+def store_theoretical(t, index):
+    """Store what an auction of an instrument would trade now, in AUCTION_RESULT."""
+    compute_theoretical(t, instrument_address(t, index))
+    return 0
+
+
+@kernel
+def refresh_theoretical(t, index, ts):
+    """Publish the theoretical price after a change of state: of an auction as it is now, else delete it."""
+    instrument, rows = instrument_address(t, index), load_i64(t, ROWS * 8)
+    if is_auction(load_i64(instrument, I_STATE * 8)):
+        publish_theoretical(t, instrument, ts)
+    elif load_i64(statistic_address(instrument, S_THEORETICAL), V_PRESENT * 8) != 0:
+        delete_theoretical(t, instrument, ts)
+    if load_i64(t, ROWS * 8) > rows:
+        end_event(t)
+    return 0

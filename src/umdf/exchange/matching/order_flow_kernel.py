@@ -1,4 +1,4 @@
-"""The order flow of the bulk market: when orders arrive, what they do, and when they expire.
+"""The order flow: when orders arrive, what they do, and when they expire.
 
 Orders are priced around the fair price, which moves (`fair_price_kernel`). Arrivals come in bursts, orders expire at
 the end of their lifetime, and now and then the market is silent.
@@ -13,6 +13,7 @@ from umdf.exchange.matching.book_side_kernel import find_order, is_order_at, ord
 from umdf.exchange.matching.fair_price_kernel import fair_ticks, signed_ticks, within_bounds
 from umdf.exchange.matching.journal_kernel import append_heartbeats, emit
 from umdf.exchange.matching.matching_kernel import (
+    REST_AT_LIMIT,
     add_order,
     draw_lifetime,
     match_aggressor,
@@ -21,6 +22,7 @@ from umdf.exchange.matching.matching_kernel import (
     reduce_order,
 )
 from umdf.exchange.matching.memory_layout_kernel import (
+    AGGRESSOR_OFFSET,
     BASE_INTERARRIVAL,
     CAPACITY,
     DELETE,
@@ -28,6 +30,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     E_BOOK_SIDE,
     E_ID,
     E_KEY,
+    ENTRY_OFFSET,
     FAR_COUNT,
     FAR_EXPIRIES,
     FINAL_CLOSING_CALL,
@@ -50,10 +53,12 @@ from umdf.exchange.matching.memory_layout_kernel import (
     NEAR_EXPIRIES,
     NEXT_ARRIVAL,
     NULL,
+    O_DISPLAY,
     O_FIRM,
     O_ID,
     O_KEY,
     O_SIZE,
+    O_TERMS,
     OPEN,
     ORDER_BYTES,
     PAUSE,
@@ -75,14 +80,13 @@ from umdf.exchange.matching.trade_kernel import bust_trade, emit_cross, is_bust_
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i64
 
 # What an arrival does: upper bounds of a random number below 1024.
-REDUCE_BELOW, REPLACE_BELOW, AGGRESS_BELOW, CROSS_BELOW = 40, 105, 150, 152
+REDUCE_BELOW, REPLACE_BELOW, AGGRESS_BELOW, CROSS_BELOW = 4, 69, 123, 125
 MARKET_ORDER_BELOW = 40  # during an auction
 FIRMS = 120
 MILLISECOND = 1_000_000
 NORMAL_NS, BURST_NS, SILENCE_NS = 2_000 * MILLISECOND, 120 * MILLISECOND, 1_200 * MILLISECOND
 BURST_FACTOR = 90
 RETRY_NS = 1_000 * MILLISECOND
-ENTRY_OFFSET = 1024  # in the scratch memory, behind the refills
 
 
 @inlined
@@ -133,20 +137,33 @@ def cancel_order(t, instrument, side, index, ts, flags):
 
 
 @inlined
-def evict_if_full(t, instrument, side, ts, bits):
-    """Cancel a random order of a full side."""
+def is_of_flow(t, instrument, side, index):
+    """Whether the order flow may change an order: not one that was entered from Python."""
+    return load_i64(side_address(t, instrument, side), index * ORDER_BYTES + O_TERMS * 8) == 0
+
+
+@outlined
+def has_space(t, instrument, side, ts, bits, flags):
+    """Whether a side has space for an order; of a full one a random order of the flow is cancelled."""
     count = order_count(instrument, side)
-    if count == load_i64(instrument, I_CAPACITY * 8):
-        cancel_order(t, instrument, side, bits % count, ts, LAST)
+    if count < load_i64(instrument, I_CAPACITY * 8):
+        return True
+    for i in range(count):
+        index = (bits + i) % count
+        if is_of_flow(t, instrument, side, index):
+            cancel_order(t, instrument, side, index, ts, flags)
+            return True
+    return False
 
 
 @outlined
 def add_passive_order(t, instrument, instrument_index, side, fair, ts):
     """Add an order that rests in the book; some are disclosed orders, some are implied."""
     bits = random_bits(t)
-    evict_if_full(t, instrument, side, ts, bits >> 40)
+    if not has_space(t, instrument, side, ts, bits >> 40, LAST):
+        return
     key = passive_key(t, instrument, side, fair, bits)
-    size, firm, reserve = draw_size(t, instrument, bits >> 20), draw_firm(bits >> 32), np.int64(0)
+    size, firm, reserve = 2 * draw_size(t, instrument, bits >> 20), draw_firm(bits >> 32), np.int64(0)
     chance = (bits >> 52) & 255
     if chance < 13 and load_i64(instrument, I_IMPLIED * 8) != 0:
         order_id, firm = next_implied_id(t), np.int64(NULL)
@@ -167,10 +184,11 @@ def pick_near_top(t, instrument, side, bits):
 
 @outlined
 def replace_order(t, instrument, instrument_index, side, order_index, fair, ts, bits):
-    """Replace an order by one with another price, and so without its priority; False if it is implied."""
+    """Replace an order by one with another price, and so without its priority; False if it is implied, or not one of
+    the order flow."""
     order = side_address(t, instrument, side) + order_index * ORDER_BYTES
     firm, size = load_i64(order, O_FIRM * 8), load_i64(order, O_SIZE * 8)
-    if firm == NULL:
+    if firm == NULL or not is_of_flow(t, instrument, side, order_index):
         return False
     cancel_order(t, instrument, side, order_index, ts, 0)
     key, order_id = passive_key(t, instrument, side, fair, bits), next_order_id(t, bits >> 20)
@@ -182,10 +200,15 @@ def replace_order(t, instrument, instrument_index, side, order_index, fair, ts, 
 @outlined
 def aggress(t, instrument, instrument_index, side, key, ts, bits):
     """Match an order of random size up to a key; the opposite side must have an order there."""
-    evict_if_full(t, instrument, side, ts, bits >> 5)
-    quantity = draw_size(t, instrument, bits) * (4 if bits >> 12 & 7 == 0 else 1)
-    firm = draw_firm(bits >> 15)
-    match_aggressor(t, instrument, instrument_index, side, within_bounds(instrument, side, key), quantity, firm, ts)
+    if not has_space(t, instrument, side, ts, bits >> 5, LAST):
+        return
+    aggressor = load_i64(t, SCRATCH * 8) + AGGRESSOR_OFFSET
+    store_i64(aggressor, O_KEY * 8, within_bounds(instrument, side, key))
+    store_i64(aggressor, O_SIZE * 8, draw_size(t, instrument, bits) * (4 if bits >> 12 & 7 == 0 else 1))
+    store_i64(aggressor, O_FIRM * 8, draw_firm(bits >> 15))
+    store_i64(aggressor, O_DISPLAY * 8, 0)
+    store_i64(aggressor, O_TERMS * 8, 0)
+    match_aggressor(t, instrument, instrument_index, side, aggressor, REST_AT_LIMIT, ts)
 
 
 @outlined
@@ -215,7 +238,7 @@ def act_in_continuous_trading(t, instrument, instrument_index, ts):
     if choice < REDUCE_BELOW and count > 0:
         order_index = pick_near_top(t, instrument, side, bits >> 11)
         size = load_i64(side_address(t, instrument, side), order_index * ORDER_BYTES + O_SIZE * 8)
-        if size > lot:
+        if size > lot and is_of_flow(t, instrument, side, order_index):
             reduction = lot * (1 + (bits >> 30) % (size // lot - 1)) if size // lot > 2 else lot
             reduce_order(t, instrument, side, order_index, size - reduction, ts, LAST)
             return
@@ -230,7 +253,7 @@ def act_in_continuous_trading(t, instrument, instrument_index, ts):
         return
     elif choice < CROSS_BELOW:
         price = load_i64(instrument, I_TICK * 8) * within_spread(t, instrument, fair)
-        emit_cross(t, instrument, ts, price, 10 * lot, draw_firm(bits >> 40))
+        emit_cross(t, instrument, ts, price, 10 * lot, draw_firm(bits >> 40), draw_firm(bits >> 40))
         return
     add_passive_order(t, instrument, instrument_index, side, fair, ts)
 
@@ -249,9 +272,8 @@ def act_in_auction(t, instrument, instrument_index, ts):
     """Process an arrival during an auction: prices may cross, and market orders have none (9.1)."""
     bits = random_bits(t)
     choice, side = bits & 1023, (bits >> 10) & 1
-    count = order_count(instrument, side)
-    if count == load_i64(instrument, I_CAPACITY * 8):
-        cancel_order(t, instrument, side, (bits >> 40) % count, ts, 0)
+    if not has_space(t, instrument, side, ts, bits >> 40, 0):
+        return
     key = signed_ticks(side, fair_ticks(t, instrument, ts)) + 4 - sample_quantile(t, DEPTHS, bits >> 11)
     key = np.int64(MARKET_ORDER_KEY) if choice < MARKET_ORDER_BELOW else within_bounds(instrument, side, key)
     size, firm = draw_size(t, instrument, bits >> 23), draw_firm(bits >> 35)

@@ -17,9 +17,11 @@ from umdf.exchange.matching.memory_layout_kernel import (
     C_LAST,
     C_LEG,
     C_OPENING,
-    COUNT,
+    DOWNTICK,
     EXECUTION,
     EXECUTION_SUMMARY,
+    FILL_BYTES,
+    FILLS_OFFSET,
     HAS_OPENING_PRICE,
     HAS_TRADED,
     HIGH,
@@ -31,12 +33,12 @@ from umdf.exchange.matching.memory_layout_kernel import (
     I_BUST_TS,
     I_HIGH,
     I_LAST,
-    I_LEG_1,
-    I_LEG_2,
+    I_LEGS,
     I_LOW,
     I_OPENED,
     I_PREVIOUS_CLOSE,
     I_QUANTITY,
+    I_RATIOS,
     I_STATE,
     I_TRADE_ID,
     I_TRADES,
@@ -47,6 +49,8 @@ from umdf.exchange.matching.memory_layout_kernel import (
     LAST,
     LAST_PRICE,
     LOW,
+    MAX_LEGS,
+    NEVER_LAST_PRICE,
     NO_SIDE,
     NULL,
     OPEN,
@@ -58,6 +62,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     S_OPENING,
     SCRATCH,
     TRADE,
+    UPTICK,
 )
 from umdf.kernels import inlined, load_i64, outlined, store_i64
 
@@ -66,7 +71,7 @@ FIRST_IMPLIED_ID = 1 << 62  # ids of implied orders are larger than those of oth
 BUST_EVERY = 2048  # trades, and where one is requested
 BUST_REQUESTED = -1  # instead of a trade id: the next trade that can be busted will be
 BUST_DELAY_NS = 500_000_000
-FILLS_OFFSET, FILL_BYTES = 2_048, 24  # in the scratch memory: price, size and maker of the fills of an aggressor
+NEVER_BUSTED = -1  # the random bits of a trade that the order flow does not bust
 
 
 @inlined
@@ -93,7 +98,7 @@ def opening_condition(instrument):
 
 @outlined
 def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, flags, bits):
-    """Append one trade and update the session's statistics. A leg trade does not change the last price (13.4)."""
+    """Append one trade and update the session's statistics, but the range of prices."""
     store_i64(instrument, I_OPENED * 8, load_i64(instrument, I_OPENED * 8) | HAS_TRADED)
     trade_id = load_i64(instrument, I_TRADE_ID * 8) + 10
     store_i64(instrument, I_TRADE_ID * 8, trade_id)
@@ -101,9 +106,12 @@ def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, 
     store_i64(instrument, I_QUANTITY * 8, quantity)
     store_i64(instrument, I_TURNOVER * 8, load_i64(instrument, I_TURNOVER * 8) + price // VOLUME_UNIT * size)
     store_i64(instrument, I_TRADES * 8, load_i64(instrument, I_TRADES * 8) + 1)
-    if conditions & C_LEG == 0:
-        if load_i64(instrument, I_LAST * 8) == price:
+    if conditions & NEVER_LAST_PRICE == 0:
+        before = load_i64(instrument, I_LAST * 8)
+        if before == price:
             conditions |= C_LAST
+        elif before != NULL:  # 274 is not sent on first trades and on those of equal price (10.1)
+            flags |= UPTICK if price > before else DOWNTICK
         store_i64(instrument, I_LAST * 8, price)
         store_statistic(
             instrument, S_LAST, LAST_PRICE, ts, NO_SIDE, price, size, trade_id, buyer, seller, conditions, NULL
@@ -173,39 +181,48 @@ def is_bust_due(instrument, ts):
     return load_i64(instrument, I_BUST_ID * 8) > 0 and ts - load_i64(instrument, I_BUST_TS * 8) > BUST_DELAY_NS
 
 
+@inlined
+def last_or_closing_price(instrument):
+    last = load_i64(instrument, I_LAST * 8)
+    return last if last != NULL else load_i64(instrument, I_PREVIOUS_CLOSE * 8)
+
+
 @outlined
 def emit_leg_trades(t, instrument, ts, fills, filled, buys, firm):
-    """A trade of a strategy is a trade of each leg too (10.1): the first is sold at its last price, the second is
-    bought, so that their difference is the price of the strategy."""
-    base, count = load_i64(t, INSTRUMENTS * 8), load_i64(t, COUNT * 8)
-    sold = load_i64(instrument, I_LEG_1 * 8)
-    if sold < 0 or sold >= count:
+    """A trade of a strategy is a trade of each leg too (10.1). The first leg, which is bought once, has the price that
+    the others leave of that of the strategy; they trade at their last prices."""
+    base, fill_list = load_i64(t, INSTRUMENTS * 8), load_i64(t, SCRATCH * 8) + FILLS_OFFSET
+    if load_i64(instrument, I_LEGS * 8) < 0:
         return
-    near = base + sold * INSTRUMENT_BYTES
-    anchor = load_i64(near, I_LAST * 8)
-    if anchor == NULL:
-        anchor = load_i64(near, I_PREVIOUS_CLOSE * 8)
-    fill_list = load_i64(t, SCRATCH * 8) + FILLS_OFFSET
-    for leg_column in (I_LEG_1, I_LEG_2):
-        leg = base + load_i64(instrument, leg_column * 8) * INSTRUMENT_BYTES
-        if load_i64(leg, I_STATE * 8) != OPEN:
+    others = np.int64(0)
+    for slot in range(1, MAX_LEGS):
+        row = load_i64(instrument, (I_LEGS + slot) * 8)
+        if row >= 0:
+            ratio = load_i64(instrument, (I_RATIOS + slot) * 8)
+            others += ratio * last_or_closing_price(base + row * INSTRUMENT_BYTES)
+    for i in range(MAX_LEGS):
+        slot = MAX_LEGS - 1 - i
+        row, ratio = load_i64(instrument, (I_LEGS + slot) * 8), load_i64(instrument, (I_RATIOS + slot) * 8)
+        if row < 0 or load_i64(base + row * INSTRUMENT_BYTES, I_STATE * 8) != OPEN:
             continue
-        is_bought = leg_column == I_LEG_2
-        price = anchor + (load_i64(fill_list, (fills - 1) * FILL_BYTES) if is_bought else np.int64(0))
-        emit_execution_summary(t, leg, ts, NO_SIDE, price, filled, NULL)
-        for i in range(fills):
-            fill = fill_list + i * FILL_BYTES
-            price = anchor + (load_i64(fill, 0) if is_bought else np.int64(0))
+        leg = base + row * INSTRUMENT_BYTES
+        own_price, is_bought, times = last_or_closing_price(leg), ratio > 0, abs(ratio)
+        last_fill = load_i64(fill_list, (fills - 1) * FILL_BYTES)
+        price = last_fill - others if slot == 0 else own_price
+        emit_execution_summary(t, leg, ts, NO_SIDE, price, filled * times, NULL)
+        for j in range(fills):
+            fill = fill_list + j * FILL_BYTES
+            price = load_i64(fill, 0) - others if slot == 0 else own_price
             maker = load_i64(fill, 16)
             buyer, seller = (firm, maker) if buys == is_bought else (maker, firm)
-            emit_trade(t, leg, ts, NO_SIDE, price, load_i64(fill, 8), buyer, seller, C_LEG, 0, 1)
+            emit_trade(t, leg, ts, NO_SIDE, price, load_i64(fill, 8) * times, buyer, seller, C_LEG, 0, 1)
         emit_execution_statistics(t, leg, ts, 0)
 
 
 @outlined
-def emit_cross(t, instrument, ts, price, size, firm):
-    """Append a cross: both sides are of one firm, the book does not change."""
+def emit_cross(t, instrument, ts, price, size, buyer, seller):
+    """Append a cross: the book does not change."""
     conditions = C_CROSSED | opening_condition(instrument)
     emit_execution_summary(t, instrument, ts, NO_SIDE, price, size, NULL)
-    emit_trade(t, instrument, ts, NO_SIDE, price, size, firm, firm, conditions, 0, 1)
+    emit_trade(t, instrument, ts, NO_SIDE, price, size, buyer, seller, conditions, 0, 1)
     emit_trade_statistics(t, instrument, ts, price, price, price, LAST)

@@ -21,7 +21,7 @@ INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
 STREAMS = (INCREMENTAL, SNAPSHOTS, INSTRUMENTS)
 LOOPING_STREAMS = (SNAPSHOTS, INSTRUMENTS)
 DEFAULT_DEPTH = 10  # of a price-depth book (9.3)
-MAX_DEPTH = 1_000
+MAX_DEPTH, MAX_LOOP_RATE = 1_000, 1_000_000
 HEARTBEAT_MS = {SBE: 1_000, FAST: 10_000}  # of the silence of a stream (Binary 9.2.2, FIX/FAST 4.1.1)
 SCHEMA_VERSIONS = {PRIORITY: 16, POSITION: 10}
 # Binary: of each stream, of their own (9.2.28); FIX/FAST has none.
@@ -40,21 +40,17 @@ class Members:
     symbols: tuple[str, ...] = ()
 
     def of(self, listing: Listing) -> NDArray[np.bool_]:
-        """Which instruments of a listing are members."""
-        chosen = np.ones(len(listing), bool)
+        """Which rows of a listing are members: none of those that are not in use."""
+        chosen = np.arange(listing.capacity) < len(listing)
         for wanted, values in (
             (self.types, listing.security_types),
-            (self.groups, [listing.groups[group] for group in listing.group.tolist()]),
+            (self.groups, [listing.groups[group] for group in listing.group[: len(listing)].tolist()]),
             (self.symbols, listing.symbols),
         ):
             if wanted:
                 names = set(wanted)
-                chosen &= np.fromiter((value in names for value in values), bool, len(listing))
+                chosen[: len(listing)] &= np.fromiter((value in names for value in values), bool, len(listing))
         return chosen
-
-    @property
-    def is_everything(self) -> bool:
-        return not (self.types or self.groups or self.symbols)
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,12 @@ class ChannelSettings:
     book_type: str = MBO
     depth: int = 0  # levels of a side of a price-depth book
     members: Members = field(default_factory=Members)
+    is_news_channel: bool = False  # the Unified News Channel: news only
     lines: str = "AB"
+    sends_empty_books: bool = True  # snapshots of instruments without orders and statistics (4.1.2)
+    snapshots_per_s: int = 200  # of the snapshot loop
+    definitions_per_s: int = 2_000  # of the instrument loop
+    loop_pause_ms: int = 1_000  # from the end of a loop to the next
     heartbeat_ms: int = 0  # of silence before a heartbeat; 0: that of the protocol
     seq_versions: Mapping[str, int] = field(default_factory=dict)  # of each stream, when publishing starts
 
@@ -87,6 +88,11 @@ class ChannelSettings:
         if self.depth < 0 or self.depth > MAX_DEPTH or (self.depth > 0 and self.book_type != MBP):
             hint = f"use 1 to {MAX_DEPTH} for MBP, none for other books"
             raise UsageError(f"channel {self.channel}: {self.book_type} of depth {self.depth}", hint)
+        for name, rate in (("snapshots", self.snapshots_per_s), ("definitions", self.definitions_per_s)):
+            if not 1 <= rate <= MAX_LOOP_RATE:
+                raise UsageError(f"channel {self.channel}: {rate} {name} a second", f"use 1 to {MAX_LOOP_RATE}")
+        if self.loop_pause_ms < 0:
+            raise UsageError(f"channel {self.channel}: loop pause of {self.loop_pause_ms} ms", "use 0 or more")
         if self.heartbeat_ms < 0:
             raise UsageError(f"channel {self.channel}: heartbeat of {self.heartbeat_ms} ms", "use a positive number")
         object.__setattr__(self, "seq_versions", {**SEQ_VERSIONS[self.protocol], **self.seq_versions})

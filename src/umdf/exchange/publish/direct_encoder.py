@@ -90,7 +90,7 @@ class DirectEncoder:
         version: int,
         templates: dict[int, int],
         trade_date: int,
-        header: int,
+        channel: int,
         limits: tuple[int, int, int, int],
         instrument_ids: Numbers,
     ) -> None:
@@ -101,10 +101,9 @@ class DirectEncoder:
         for kind, columns in FIELDS_OF_KIND.items():
             self._add_kind(schema, version, kind, templates[kind], {**_COMMON_FIELDS, **columns}, trade_date)
         self._table = np.zeros(x.ARGUMENT_COUNT, np.int64)
-        self._table[x.X_KINDS], self._table[x.X_HEADER] = self._kinds.ctypes.data, header
+        self._table[x.X_KINDS], self._channel = self._kinds.ctypes.data, channel
         self._table[x.X_MAX_BYTES : x.X_SEND_NS + 1] = limits
-        self._instrument_ids = np.ascontiguousarray(instrument_ids, np.int64)
-        self._table[x.X_INSTRUMENT_IDS] = self._instrument_ids.ctypes.data
+        self._instrument_ids = instrument_ids  # of a listing, which may grow
         self._pool = Pool(max_buffers=6)
 
     def _add_kind(
@@ -148,7 +147,7 @@ class DirectEncoder:
         return bool(self._is_supported[records[:, k.KIND]].all())
 
     def encode(
-        self, records: Numbers, rpt_seq: Numbers, next_sequence: int
+        self, records: Numbers, rpt_seq: Numbers, next_sequence: int, seq_version: int
     ) -> tuple[NDArray[np.uint8], Numbers, Numbers, int]:
         """The bytes; start, end, sequence and sending time of each packet; the packet of each record, -1 if it is not
         sent; and the sequence after the last."""
@@ -157,6 +156,9 @@ class DirectEncoder:
         memory, packet_columns = self._pool.acquire(max_bytes), np.empty((4, max(len(records), 1)), np.int64)
         table = self._table
         table[x.X_JOURNAL], table[x.X_ROWS], table[x.X_OUT] = records.ctypes.data, len(records), memory.address
+        instrument_ids = np.ascontiguousarray(self._instrument_ids, np.int64)
+        table[x.X_INSTRUMENT_IDS] = instrument_ids.ctypes.data
+        table[x.X_HEADER] = self._channel | seq_version << 16
         table[x.X_CAPACITY], table[x.X_NEXT] = memory.nbytes, next_sequence
         table[x.X_START : x.X_TS + 1] = [row.ctypes.data for row in packet_columns]
         record_packet = np.full(len(records), -1, np.int64)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.exchange.instruments.instrument_types import InstrumentType
+from umdf.exchange.instruments.journal_details import DETAILS, OrderDetails
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.publish.channel_settings import FAST, POSITION, ChannelSettings
+from umdf.exchange.publish.channel_settings import FAST, MBO, MBP, POSITION, TOB, ChannelSettings
+from umdf.exchange.publish.news import NewsItem
+from umdf.exchange.publish.statistic_rows import composite_columns, statistic_columns, with_composites
 from umdf.exchange.publish.unit_builder import FamilyColumns, UnitBatch
 from umdf.exchange.publish.unit_builder_kernel import RPT_SEQ
 from umdf.market import families as e
@@ -20,7 +25,23 @@ Numbers = NDArray[Any]
 EVENT_FLAGS = 0xFFFF  # the flags that events have
 NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
 LEG_TRADE, REGULAR_SESSION = 102, 1
-SETTLEMENT_VENUE, ELECTRONIC_VENUE = ord("A"), ord("E")
+LENDING_VENUE = ord("L")
+PLUS, MINUS = ord("0"), ord("2")  # 274
+CONDITION_BITS = (1 << DETAILS) - 1
+# Columns of trades and orders, and the attributes of their details.
+ORDER_DETAILS = {
+    "expire_date": "expire_date",
+    "early_termination": "early_termination",
+    "btb_cert_indicator": "cert_indicator",
+}
+TRADE_DETAILS = {
+    **ORDER_DETAILS,
+    "seller_days": "seller_days",
+    "interest_rate": "interest_rate",
+    "btb_contract_info": "contract_info",
+    "btb_grace_date": "grace_date",
+}
+FEED_TYPES = {MBO: "", MBP: "STD", TOB: "STD"}  # 1022: not sent for MBO
 
 
 def _table_by_kind(default: int, dtype: str, values: dict[int, Any]) -> Numbers:
@@ -62,19 +83,19 @@ STAT_TYPES = _table_by_kind(
         k.INDEX_VALUE: e.INDEX_VALUE, k.VOLATILITY: e.VOLATILITY, k.COMPOSITE: e.COMPOSITE_UNDERLYING,
     },
 )  # fmt: skip
-NEWS = (
-    ("Market open", "Continuous trading has begun."),
-    ("Leilão de fechamento", "Início do leilão de fechamento.\nAtenção às ofertas MOC."),
-)
 
 
 class EventBuilder:
     """Builds the events of one channel."""
 
-    def __init__(self, settings: ChannelSettings, listing: Listing) -> None:
+    def __init__(self, settings: ChannelSettings, listing: Listing, news: Sequence[NewsItem]) -> None:
+        self._news_items = news
         self._settings, self._listing, self._protocol = settings, listing, settings.protocol
+        self._depth = {MBO: 0, MBP: settings.depth, TOB: 1}[settings.book_type]  # 264
         self.trading_date = listing.trading_date  # days since 1970
-        self._instrument_ids = np.append(listing.security_id, e.NULL)  # the last one of what concerns no instrument
+        self._instrument_ids = listing.instrument_ids  # the last one of what concerns no instrument
+        self._has_lending = bool((listing.type == InstrumentType.LENDING).any()) and settings.protocol == FAST
+        self._has_anonymous = bool(listing.is_anonymous.any())
         self._is_by_position = settings.generation == POSITION
         self._builders: dict[str, Callable[[FamilyColumns], Rows]] = {
             "mbo": self._mbo,
@@ -133,16 +154,30 @@ class EventBuilder:
             "update_action": UPDATE_ACTIONS[kind],
             "entry_type": np.where(special != 0, special, entry_type),
         }
+        if self._settings.book_type != MBO:
+            columns["order_count"] = _narrow(records[k.CODE], "i4", NONE_32)
+        if self._settings.book_type == TOB:
+            columns["update_action"] = np.where(kind == k.CHANGE, np.int8(e.OVERLAY), UPDATE_ACTIONS[kind])
         if self._is_by_position:
             columns["position"] = _narrow(records[k.POSITION], "i4", NONE_32)
         else:
             columns["prev_size"] = records[k.OTHER]
+        if self._has_anonymous:
+            anonymous = self._listing.is_anonymous[np.maximum(records[k.INSTRUMENT], 0)] != 0
+            columns["firm"] = np.where(anonymous, e.NULL, columns["firm"])
+        if self._has_lending:
+            venue = self._venues(records)
+            columns["venue"] = np.where(venue == LENDING_VENUE, venue, 0).astype(np.uint8)  # absent is E
+            orders = self._listing.details.orders
+            ids = records[k.ID].tolist()
+            columns |= self._details(ids, defaultdict(OrderDetails, orders), ORDER_DETAILS)
         return self._rows("mbo", records, columns)
 
     def _trades(self, records: FamilyColumns) -> Rows:
         kind, code = records[k.KIND], records[k.CODE]
-        conditions = np.where(code == k.NULL, 0, code)
-        implied = np.where(records[k.FLAGS] & k.IMPLIED != 0, e.CONDITIONS["IM"], 0)
+        conditions = np.where(code == k.NULL, 0, code & CONDITION_BITS)
+        flags = records[k.FLAGS]
+        implied = np.where(flags & k.IMPLIED != 0, e.CONDITIONS["IM"], 0)
         columns = {
             "action": ACTIONS[kind],
             "update_action": UPDATE_ACTIONS[kind],
@@ -160,9 +195,28 @@ class EventBuilder:
             "net_change": records[k.POSITION],
             "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
             "trade_date": self._trade_date(records),
-            "venue": self._constant(records, ELECTRONIC_VENUE, "u1"),
+            "venue": self._venues(records).astype(np.uint8),
+            "tick_direction": np.where(flags & k.UPTICK != 0, PLUS, np.where(flags & k.DOWNTICK != 0, MINUS, 0)).astype(
+                "u1"
+            ),
         }
+        if self._has_anonymous:
+            anonymous = self._listing.is_anonymous[records[k.INSTRUMENT]] != 0
+            for side in ("buyer", "seller"):
+                columns[side] = np.where(anonymous, e.NULL, columns[side])
+        if (details := np.where(code > 0, code >> DETAILS, 0)).any():
+            columns |= self._details(details.tolist(), self._listing.details.trades, TRADE_DETAILS)
         return self._rows("trades", records, columns)
+
+    @staticmethod
+    def _details(numbers: list[int], details: Any, names: dict[str, str]) -> dict[str, Numbers]:
+        """Columns of a family from the attributes of details, by number."""
+        found = {}
+        for name, attribute in names.items():
+            column = e.TRADES.column(name)
+            values = [getattr(details[number], attribute) for number in numbers]
+            found[name] = np.array([column.null if value is None else value for value in values], column.dtype)
+        return found
 
     def _summaries(self, records: FamilyColumns) -> Rows:
         columns = {
@@ -175,33 +229,28 @@ class EventBuilder:
         return self._rows("execution_summary", records, columns)
 
     def _statistics(self, records: FamilyColumns) -> Rows:
-        kind, code, other, aux = records[k.KIND], records[k.CODE], records[k.OTHER], records[k.AUX]
-        last, volume = kind == k.LAST_PRICE, kind == k.VOLUME
-        has_flag = np.isin(kind, (k.OPENING, k.THEORETICAL, k.CLOSING, k.SETTLEMENT))
-        vwap_only = (kind == k.EXECUTION) & (self._protocol == FAST)  # FIX/FAST sends the VWAP alone (10.3)
-        is_settlement, is_previous_close = kind == k.SETTLEMENT, (kind == k.CLOSING) & (code == 4)
+        composite: dict[str, Numbers] = {}
+        if (records[k.KIND] == k.COMPOSITE).any():
+            records, prices = with_composites(records, self._listing)
+            composite = composite_columns(prices, self._listing)
+        kind = records[k.KIND]
         columns = {
+            **statistic_columns(records, self._venues(records), self._protocol == FAST),
             "stat_type": STAT_TYPES[kind],
             "action": _set_or_deleted(records),
-            "price": records[k.PRICE],
-            "size": np.where(vwap_only, e.NULL, records[k.SIZE]),
-            "trade_count": np.where(last | vwap_only, e.NULL, other),
-            "financial_volume": np.where(volume, aux, e.NULL),
-            "net_change": np.where(volume | last | vwap_only, e.NULL, aux),
-            "conditions": np.where(last, code, NONE_32).astype(np.int32),
-            "open_close_settl_flag": np.where(has_flag, code & 0xFF, NONE_8).astype(np.int8),
-            "settl_price_type": np.where(is_settlement, code >> 8, NONE_8).astype(np.int8),
-            "price_type": np.where(is_settlement, 3, NONE_8).astype(np.int8),
-            "last_trade_date": np.where(is_previous_close, self.trading_date - 1, NONE_32).astype(np.int32),
-            "trade_id": records[k.ID],
-            "buyer": records[k.FIRM],
-            "seller": np.where(last, other, e.NULL),
             "trade_date": self._trade_date(records),
             "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
-            "venue": np.where(is_settlement, SETTLEMENT_VENUE, ELECTRONIC_VENUE).astype(np.uint8),
             "entry_type": ENTRY_TYPES[kind],
         }
-        return self._rows("statistics", records, columns, texts={"currency": _text_where(volume, b"BRL")})
+        if composite:
+            composite["price"] = np.where(kind == k.COMPOSITE, composite["price"], columns["price"])
+        return self._rows(
+            "statistics", records, columns | composite, texts={"currency": _text_where(kind == k.VOLUME, b"BRL")}
+        )
+
+    def _venues(self, records: FamilyColumns) -> Numbers:
+        """1500 of the instrument of each record."""
+        return self._listing.venue[np.maximum(records[k.INSTRUMENT], 0)]
 
     def _status(self, records: FamilyColumns) -> Rows:
         group = records[k.KIND] == k.GROUP_PHASE
@@ -231,9 +280,10 @@ class EventBuilder:
         midpoint = code >> k.BAND_MIDPOINT & 0xFF
         columns = {
             "entry_type": ENTRY_TYPES[records[k.KIND]],
-            "price_band_type": np.where(price, code & 0xFF, NONE_8).astype(np.int8),
-            "price_limit_type": np.where(price, code >> k.BAND_LIMIT_TYPE & 0xFF, NONE_8).astype(np.int8),
+            "price_band_type": np.where(price & (code != 0), code & 0xFF, NONE_8).astype(np.int8),
+            "price_limit_type": np.where(price & (code != 0), code >> k.BAND_LIMIT_TYPE & 0xFF, NONE_8).astype(np.int8),
             "midpoint_type": np.where(price & (midpoint > 0), midpoint - 1, NONE_8).astype(np.int8),
+            "trading_reference_price": np.where(price & (code == 0), records[k.OTHER], e.NULL),
             "low_limit_price": records[k.PRICE],
             "high_limit_price": records[k.AUX],
             "avg_daily_traded_qty": np.where(price, e.NULL, records[k.SIZE]),
@@ -242,37 +292,50 @@ class EventBuilder:
         return self._rows("price_band", records, columns)
 
     def _definitions(self, records: FamilyColumns) -> Rows:
-        columns, texts, lists = self._listing.definition(records[k.ID], records[k.OTHER])
-        columns |= {
+        definitions = self._listing.definitions.rows(records[k.OTHER])
+        columns = {
+            **definitions.columns,
             "action": records[k.CODE].astype(np.uint8),
             "total_instruments": records[k.SIZE],
             "is_last": records[k.POSITION].astype(np.int8),
         }
-        feeds = RepeatingGroup(
+        lists = {**definitions.lists, "feeds": self._feeds(records)}
+        return self._rows("definition", records, columns, texts=definitions.texts, lists=lists)
+
+    def _feeds(self, records: FamilyColumns) -> RepeatingGroup:
+        """The channel of an instrument: the feed type and the depth are not sent for MBO (1141)."""
+        return RepeatingGroup(
             np.arange(len(records) + 1, dtype=np.int32),
             {
                 "channel": self._constant(records, self._settings.channel, "i2"),
-                "depth": np.zeros(len(records), np.int32),
+                "depth": self._constant(records, self._depth or NONE_32, "i4"),
             },
-            {"feed_type": text_column(["MBO"] * len(records))},
+            {"feed_type": text_column([FEED_TYPES[self._settings.book_type]] * len(records))},
         )
-        return self._rows("definition", records, columns, texts=texts, lists={**lists, "feeds": feeds})
 
     def _news(self, records: FamilyColumns) -> Rows:
-        news = [NEWS[number] for number in records[k.ID].tolist()]
-        one = self._constant(records, 1, "i4")
+        items = [self._news_items[number] for number in records[k.ID].tolist()]
+        parts = [item.parts for item in items]
+        numbers = np.where(records[k.POSITION] == k.NULL, 1, records[k.POSITION])
         columns = {
-            "news_source": self._constant(records, 3, "i2"),
-            "part_count": one,
-            "part_number": one,
+            "news_source": np.array([item.source for item in items], np.int16),
+            "part_count": np.array([len(part) for part in parts], np.int32),
+            "part_number": numbers.astype(np.int32),
+            "news_id": np.array([e.NULL if item.news_id is None else item.news_id for item in items], np.int64),
             "ts_origin": records[k.TS],
-            "total_text_length": np.array([len(text.encode()) for _, text in news], np.int64),
+            "total_text_length": np.array([len(item.text.encode()) for item in items], np.int64),
         }
         texts = {
-            "headline": text_column([headline for headline, _ in news]),
-            "text": text_column([text for _, text in news]),
+            "headline": text_column([item.headline for item in items]),
+            "text": text_column([part[number - 1] for part, number in zip(parts, numbers.tolist(), strict=True)]),
+            "language": text_column([item.language or None for item in items]),
+            "url": text_column([item.url or None for item in items]),
         }
-        return self._rows("news", records, columns, texts=texts)
+        related = [index for item in items for index in item.related]
+        offsets = np.cumsum([0, *(len(item.related) for item in items)]).astype(np.int32)
+        ids = self._instrument_ids[np.array(related, np.int64)]
+        lists = {"related": RepeatingGroup(offsets, {"related_id": ids})}
+        return self._rows("news", records, columns, texts=texts, lists=lists if related else {})
 
     def _snapshots(self, records: FamilyColumns) -> Rows:
         columns = {
@@ -283,6 +346,7 @@ class EventBuilder:
             "total_bids": records[k.SIZE],
             "total_offers": records[k.OTHER],
             "total_stats": records[k.POSITION],
+            "depth": self._constant(records, self._depth or NONE_32, "i4"),
             "trade_date": self._trade_date(records),
         }
         return self._rows("snapshot", records, columns)

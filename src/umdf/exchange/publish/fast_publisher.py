@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ from umdf.buffers import Pool
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import fast_packet_kernel as g
 from umdf.exchange.publish import unit_builder_kernel as w
-from umdf.exchange.publish.channel_settings import FAST, POSITION, SNAPSHOTS, ChannelSettings
+from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, POSITION, SNAPSHOTS, ChannelSettings
+from umdf.exchange.publish.direct_fast_encoder import DirectFastEncoder
 from umdf.exchange.publish.publisher import (
+    SEND_DELAY_NS,
     JournalBatch,
     Publisher,
     kernel_limits,
+    sequence_of_records,
 )
 from umdf.exchange.publish.rpt_seq import COUNTED_BY_FAST
 from umdf.exchange.publish.sinks import Numbers, Packets
@@ -39,13 +43,32 @@ MAX_BYTES, WINDOW_NS, LOOP_WINDOW_NS = 1_420, 30_000, 1 << 62
 class FastPublisher(Publisher):
     protocol, counted = FAST, COUNTED_BY_FAST
 
-    def __init__(self, settings: ChannelSettings, listing: Any, *sinks: Any) -> None:
+    def __init__(self, settings: ChannelSettings, listing: Any, *more: Any) -> None:
         templates = load()
         self.template_ids = POSITION_TEMPLATES if settings.generation == POSITION else PRIORITY_TEMPLATES
         self.format_versions = {"templates": list(self.template_ids)}
+        self.direct_encoder: DirectFastEncoder | None = None
         self._messages, self._encoder = FastMessageMapper(templates, *self.template_ids), Encoder(templates)
         self._pool = Pool()
-        super().__init__(settings, listing, *sinks)
+        super().__init__(settings, listing, *more)
+        arguments = settings, self._encoder, self.template_ids[0], listing.security_id
+        self.direct_encoder = DirectFastEncoder(*arguments)
+
+    def _publish_numbered(
+        self, batch: JournalBatch, rpt_seq: Numbers, loop_times: Callable[[str, int], Numbers] | None
+    ) -> Numbers:
+        direct = self.direct_encoder
+        if batch.stream == INCREMENTAL and direct is not None and direct.supports(batch.records):
+            builder, first = self._unit_builders[INCREMENTAL], self._next_sequence[INCREMENTAL]
+            units, next_sequence = builder.build(batch.records, rpt_seq, first, has_columns=False)
+            ts_ns = units.ts_ns + SEND_DELAY_NS
+            encoded = direct.encode(batch.records, rpt_seq, units, ts_ns)
+            if encoded is not None:
+                self._next_sequence[INCREMENTAL], self._last_sequence[INCREMENTAL] = next_sequence, next_sequence - 1
+                self.counts[INCREMENTAL, "mbo"] += len(batch.records)
+                self._write(batch, self._to_packets(encoded, units, ts_ns, True))
+                return sequence_of_records(units.sequence, units.record_unit)
+        return super()._publish_numbered(batch, rpt_seq, loop_times)
 
     def _unit_builder(self, stream: str) -> UnitBuilder:
         excluded = NOT_SENT | (NOT_IN_SNAPSHOTS if stream == SNAPSHOTS else set())

@@ -2,48 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.exchange.instruments.instrument_types import types_where
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.publish.channel_settings import Members
+from umdf.exchange.publish.channel_settings import SBE, ChannelSettings
+from umdf.exchange.publish.news import NewsItem
+from umdf.exchange.publish.price_levels import DerivedRecords
 
 Records = NDArray[np.int64]
 
 
 class MemberFilter:
-    def __init__(self, members: Members, listing: Listing) -> None:
-        self._members, self._listing = members, listing
+    def __init__(self, settings: ChannelSettings, listing: Listing, news: Sequence[NewsItem]) -> None:
+        self._settings, self._listing, self._news = settings, listing, news
+        self._rows = -1  # of the listing, when the masks were made
         self._is_member = np.zeros(0, bool)
         self._has_members = np.zeros(0, bool)  # of each group
+        self._has_all = False  # whether every instrument is a member
 
     @property
     def is_member(self) -> NDArray[np.bool_]:
         """Of each instrument of the listing, as it is now."""
         listing = self._listing
-        if len(self._is_member) != len(listing):  # instruments have been added
-            self._is_member = self._members.of(listing)
+        if self._rows != len(listing):  # instruments have been added
+            self._rows, self._is_member = len(listing), self._settings.members.of(listing)
+            if self._settings.is_news_channel:
+                self._is_member[:] = False
+            if self._settings.protocol == SBE:  # has no templates for what indexes and lending publish
+                self._is_member &= ~listing.of_types(types_where("is_fast_only"))
+            self._has_all = bool(self._is_member[: len(listing)].all())
             self._has_members = np.zeros(len(listing.groups), bool)
             self._has_members[listing.group[self._is_member]] = True
         return self._is_member
 
-    def of(self, records: Records) -> Records:
-        """The records of members, their groups and the whole market; where the end of an event is not among them, its
-        last record that is becomes the end."""
-        if self._members.is_everything:
-            return records
+    def of(self, records: Records) -> DerivedRecords:
+        """The records of members, their groups and the whole market, without the heartbeats of the market, which are
+        not those of the channel. Where the end of an event is not among them, its last record that is becomes the end.
+        """
+        kind, instrument = records[:, k.KIND], records[:, k.INSTRUMENT]
+        chosen = kind != k.HEARTBEAT
         is_member = self.is_member
-        instrument, is_group = records[:, k.INSTRUMENT], records[:, k.KIND] == k.GROUP_PHASE
-        chosen = instrument < 0
-        chosen[~chosen] = is_member[instrument[~chosen]]
-        chosen[is_group] = self._has_members[records[is_group, k.ID]]
+        if not self._has_all:
+            is_group, of_instrument = kind == k.GROUP_PHASE, instrument >= 0
+            chosen[of_instrument] = is_member[instrument[of_instrument]]
+            chosen[is_group] = self._has_members[records[is_group, k.ID]]
+        for row in np.flatnonzero(kind == k.NEWS).tolist():
+            chosen[row] = self._carries(self._news[int(records[row, k.ID])])
         if chosen.all():
-            return records
+            return DerivedRecords(records, np.arange(len(records)))
         ends = records[:, k.FLAGS] & k.LAST != 0
         event = np.cumsum(ends) - ends  # the number of the event of each record
-        kept = records[chosen]
-        kept_event = event[chosen]
+        source = np.flatnonzero(chosen)
+        kept, kept_event = records[source], event[source]
         is_last = np.append(kept_event[1:] != kept_event[:-1], True)[: len(kept)]
         kept[is_last & (kept_event < ends.sum()), k.FLAGS] |= k.LAST
-        return kept
+        return DerivedRecords(kept, source)
+
+    def _carries(self, item: NewsItem) -> bool:
+        if item.channels:
+            return self._settings.channel in item.channels
+        return not self._settings.is_news_channel

@@ -7,23 +7,33 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import unit_builder_kernel as w
 from umdf.exchange.publish.channel_settings import (
+    FAST,
     INCREMENTAL,
     LOOPING_STREAMS,
+    MBO,
+    POSITION,
+    SNAPSHOTS,
     STREAMS,
+    TOB,
     ChannelSettings,
 )
+from umdf.exchange.publish.control_records import control_records, resent_records, silences
 from umdf.exchange.publish.events import EventBuilder
 from umdf.exchange.publish.member_filter import MemberFilter
+from umdf.exchange.publish.news import BULK_NEWS, NewsItem
+from umdf.exchange.publish.positions import merge_matched
+from umdf.exchange.publish.price_levels import DerivedRecords, PriceLevels
 from umdf.exchange.publish.rpt_seq import RptSeqCounter
 from umdf.exchange.publish.sinks import Numbers, Packets, Sink
 from umdf.exchange.publish.unit_builder import Records, UnitBatch, UnitBuilder
@@ -31,6 +41,7 @@ from umdf.exchange.truth.book_history import BookHistory
 from umdf.market.rows import Events
 
 SEND_DELAY_NS = 5_000  # from the engine to the network
+MAX_SEQ_VERSION = 65_535
 LOOP_DELAY_NS = 200_000  # a snapshot is sent after the packet that it refers to (Binary 9.2.28), on all lines
 LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its batches
 
@@ -59,14 +70,20 @@ class Publisher(ABC):
         listing: Listing,
         sinks: Mapping[str, Sink],
         history: BookHistory | None = None,
+        news: Sequence[NewsItem] = BULK_NEWS,
     ) -> None:
         self.settings, self.listing, self._sinks, self._history = settings, listing, sinks, history
         self.seq_versions = dict(settings.seq_versions)  # of each stream
-        self._event_builder = EventBuilder(settings, listing)
-        self._members = MemberFilter(settings.members, listing)
-        self._rpt_seq = RptSeqCounter(self.counted, len(listing))
+        self.epoch = 0  # of the incremental stream: numberings before this one
+        self._event_builder = EventBuilder(settings, listing, news)
+        self._members = MemberFilter(settings, listing, news)
+        self._levels: PriceLevels | None = None
+        if settings.book_type != MBO:
+            self._levels = PriceLevels(listing.capacity, settings.depth or 1, is_overlay=settings.book_type == TOB)
+        self._rpt_seq = RptSeqCounter(self.counted, listing.capacity)
         self._next_sequence: dict[str, int] = dict.fromkeys(STREAMS, 1)
         self._last_sequence: dict[str, int] = dict.fromkeys(STREAMS, 0)
+        self._sent_ns = -1  # of the newest record of the incremental stream; below 0 before the start
         self._loop_end_ns: dict[str, int] = dict.fromkeys(LOOPING_STREAMS, 0)
         self._is_in_loop: dict[str, bool] = dict.fromkeys(LOOPING_STREAMS, False)
         self._now_ns = 0
@@ -89,37 +106,102 @@ class Publisher(ABC):
     def _fill_sizes(self, batch: JournalBatch) -> None:
         """Set the sizes that only this protocol knows, before units are built."""
 
+    @property
+    def is_member(self) -> NDArray[np.bool_]:
+        """Which instruments of the listing the channel carries."""
+        return self._members.is_member
+
+    def member_phases(self, phases: Records) -> Records:
+        """The phases of the groups that have members."""
+        return self._members.of(phases).records
+
+    def set_trading_date(self, trading_date: int) -> None:
+        """Set the date of what is published from now on: days since 1970."""
+        self._event_builder.trading_date = trading_date
+
     def publish(self, batch: JournalBatch) -> None:
+        """Publish records of the exchange, and the heartbeats that are due by the time of the batch."""
         self._now_ns = batch.ts_ns
+        if self._sent_ns < 0:
+            self._sent_ns = batch.ts_ns
         for stream in LOOPING_STREAMS:
             self._send_loop_heartbeats(stream)
         if batch.stream == INCREMENTAL:
-            batch = replace(batch, records=self._members.of(batch.records))
+            self._publish_incremental(batch)
+        else:
+            self._publish_loop(batch)
+
+    def _publish_incremental(self, batch: JournalBatch) -> None:
+        chosen = self._members.of(batch.records)
+        derived = self._derive(chosen.records)
+        source = chosen.source[derived.source]
+        is_sent = self._unit_builders[INCREMENTAL].has_family[derived.records[:, k.KIND]]
+        records, sent_ns = derived.records, derived.records[is_sent, k.TS]
+        times, before = silences(sent_ns, self._sent_ns, batch.ts_ns, self.settings.heartbeat_ns)
+        if len(times):
+            rows = np.append(np.flatnonzero(is_sent), len(records))[before]
+            records = np.insert(records, rows, control_records(k.HEARTBEAT, times), axis=0)
+            source = np.insert(source, rows, -1)
+        self._sent_ns = max([self._sent_ns, *sent_ns[-1:].tolist(), *times[-1:].tolist()])
+        sequence = np.full(len(records), -1)
+        if len(sent_ns) or len(times):
+            sequence = self._publish_records(JournalBatch(INCREMENTAL, records, batch.ts_ns), None)
+        if self._history is not None:
+            identity = self.protocol, self.settings.channel, self.epoch
+            self._history.add(*identity, batch.records, source, sequence)
+
+    def _derive(self, records: Records) -> DerivedRecords:
+        """The records as the books of the channel need them."""
+        if self._levels is not None:
+            return self._levels.derive(records)
+        if self.settings.generation == POSITION:
+            return merge_matched(records)
+        return DerivedRecords(records, np.arange(len(records)))
+
+    def _publish_loop(self, batch: JournalBatch) -> None:
         if batch.starts_loop:
             self._start_loop(batch)
-        if len(batch.records):
-            self._publish_batch(batch)
-
-    def _publish_batch(self, batch: JournalBatch) -> None:
-        ts_ns = None if batch.stream == INCREMENTAL else self._loop_times
-        self._publish_records(batch, ts_ns)
-        if batch.stream != INCREMENTAL and batch.records[-1, k.KIND] == k.SEQUENCE_RESET:
+        if self._levels is not None and batch.stream == SNAPSHOTS:
+            batch = replace(batch, records=self._levels.snapshots(batch.records))
+        self._publish_records(batch, self._loop_times)
+        if batch.records[-1, k.KIND] == k.SEQUENCE_RESET:
             self._is_in_loop[batch.stream], self._next_sequence[batch.stream] = False, 1
 
-    def _publish_records(self, batch: JournalBatch, loop_times: Callable[[str, int], Numbers] | None) -> None:
-        """Encode and write records; `loop_times` has the sending times of units if not their own times matter."""
-        stream = batch.stream
+    def _publish_records(self, batch: JournalBatch, loop_times: Callable[[str, int], Numbers] | None) -> Numbers:
+        """Encode and write records; `loop_times` has the sending times of units if not their own times matter. Returns
+        the sequence in which each record was sent, -1 if it was not."""
         self._fill_sizes(batch)
-        rpt_seq = self._rpt_seq.number(batch.records)
+        return self._publish_numbered(batch, self._rpt_seq.number(batch.records), loop_times)
+
+    def _publish_numbered(
+        self, batch: JournalBatch, rpt_seq: Numbers, loop_times: Callable[[str, int], Numbers] | None
+    ) -> Numbers:
+        stream = batch.stream
         units, next_sequence = self._unit_builders[stream].build(batch.records, rpt_seq, self._next_sequence[stream])
         self._fill_sequences(units, batch)
-        self._record_history(batch, units.sequence, units.record_unit)
         self._next_sequence[stream], self._last_sequence[stream] = next_sequence, next_sequence - 1
         ts_ns = loop_times(stream, len(units.sequence)) if loop_times else units.ts_ns + SEND_DELAY_NS
         events = self._event_builder.events(units, self.seq_versions[stream], ts_ns)
         for family, rows in events.families.items():
             self.counts[stream, family] += len(rows)
         self._write(batch, self._to_packets(self._encode(events), units, ts_ns, loop_times is None))
+        return sequence_of_records(units.sequence, units.record_unit)
+
+    def reset_channel(self, snapshots: Records, ts_ns: int) -> None:
+        """Reset the channel, then send its books, statistics and states again (4.2.9): snapshots of its members."""
+        self.publish(JournalBatch(INCREMENTAL, resent_records(snapshots, ts_ns), ts_ns))
+
+    def reset_sequences(self, ts_ns: int) -> None:
+        """Number the incremental stream from 1 again, at the start of a week or after a failover: FIX/FAST by a
+        SequenceReset (4.2.8), Binary by the next sequence version, whose first packet has one."""
+        reset = JournalBatch(INCREMENTAL, control_records(k.SEQUENCE_RESET, ts_ns), ts_ns)
+        if self.protocol == FAST:
+            self._publish_records(reset, None)
+        self._next_sequence[INCREMENTAL], self.epoch = 1, self.epoch + 1
+        if self.protocol != FAST:
+            self.seq_versions[INCREMENTAL] = self.seq_versions[INCREMENTAL] % MAX_SEQ_VERSION + 1
+            self._publish_records(reset, None)
+        self._sent_ns = ts_ns
 
     def _loop_times(self, stream: str, count: int) -> Numbers:
         """Sending times of a looping stream: at its own pace, also while the market is silent."""
@@ -132,7 +214,7 @@ class Publisher(ABC):
         """Number from 1 again; where heartbeats have used up numbers, a SequenceReset says so (FIX/FAST 4.2.8)."""
         stream = batch.stream
         if self._next_sequence[stream] != 1:
-            reset = _control_records(k.SEQUENCE_RESET, batch.ts_ns)
+            reset = control_records(k.SEQUENCE_RESET, batch.ts_ns)
             self._publish_records(JournalBatch(stream, reset, batch.ts_ns), self._loop_times)
         self._is_in_loop[stream], self._next_sequence[stream] = True, 1
 
@@ -143,12 +225,7 @@ class Publisher(ABC):
         if last_ns and count > 0 and not self._is_in_loop[stream]:  # before its first loop a stream is not active
             times = last_ns + interval * np.arange(1, count + 1)
             self._loop_end_ns[stream] = int(times[-1])
-            self._publish_records(JournalBatch(stream, _control_records(k.HEARTBEAT, times), self._now_ns), None)
-
-    def _record_history(self, batch: JournalBatch, sequence: Numbers, record_unit: Numbers) -> None:
-        if self._history is not None and batch.stream == INCREMENTAL:
-            sent = record_unit >= 0
-            self._history.add(self.protocol, batch.records[sent], sequence[record_unit[sent]])
+            self._publish_records(JournalBatch(stream, control_records(k.HEARTBEAT, times), self._now_ns), None)
 
     def _write(self, batch: JournalBatch, packets: Packets) -> None:
         self._packet_counts[batch.stream] += len(packets)
@@ -178,11 +255,9 @@ class Publisher(ABC):
             sink.close()
 
 
-def _control_records(kind: int, times: Any) -> Records:
-    """Records of a kind that concerns no instrument."""
-    records = np.full((np.size(times), k.RECORD_COLUMNS), k.NULL, np.int64)
-    records[:, k.KIND], records[:, k.SIDE], records[:, k.FLAGS], records[:, k.TS] = kind, k.NO_SIDE, 0, times
-    return records
+def sequence_of_records(sequence: Numbers, record_unit: Numbers) -> Numbers:
+    """The sequence of each record, -1 if it was not sent."""
+    return np.where(record_unit >= 0, np.append(sequence, -1)[record_unit], -1)
 
 
 def kernel_limits(**values: int) -> dict[int, int]:

@@ -1,6 +1,7 @@
 """RptSeq of one published channel: it counts the updates of each instrument that the channel sends.
 
-Binary has no trade volume and no index value, FIX/FAST no execution summary and no RptSeq in a status, so that their numbers differ.
+Binary has no trade volume and no index value, FIX/FAST no execution summary and no RptSeq in a status, so that
+their numbers differ.
 RptSeq restarts after an Empty Book and a channel reset, which have none themselves.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from umdf.exchange.publish.publisher import (
     JournalBatch,
     Publisher,
     kernel_limits,
+    sequence_of_records,
 )
 from umdf.exchange.publish.rpt_seq import COUNTED_BY_SBE
 from umdf.exchange.publish.sinks import Numbers, Packets
@@ -39,7 +41,7 @@ UNIT_MODES = {
 }
 SIZE_IN_RECORD = 0  # the length of a definition is in its record
 MESSAGE_HEADER, GROUP_HEADER = 12, 3
-MAX_BYTES, MAX_MESSAGES, WINDOW_NS = 1_400, 18, 30_000
+MAX_BYTES, MAX_MESSAGES, WINDOW_NS = 1_400, 18, 8_000
 MAX_ORDERS, MAX_DEFINITIONS, MAX_SNAPSHOT_MESSAGES = 33, 4, 200
 NO_WINDOW = 1 << 62
 
@@ -47,54 +49,48 @@ NO_WINDOW = 1 << 62
 class SbePublisher(Publisher):
     protocol, counted = SBE, COUNTED_BY_SBE
 
-    def __init__(self, settings: ChannelSettings, listing: Any, *sinks: Any) -> None:
-        schema = load()
+    def __init__(self, settings: ChannelSettings, listing: Any, *more: Any) -> None:
+        self._schema = load()
         self.schema_version = settings.schema_version
         self.format_versions = {"schema_version": self.schema_version}
-        self._messages, self._encoder = (
-            SbeMessageMapper(schema, self.schema_version),
-            Encoder(schema, self.schema_version),
-        )
+        self._messages = SbeMessageMapper(self._schema, self.schema_version)
+        self._encoder = Encoder(self._schema, self.schema_version)
         roots = self._encoder.layout.roots
         self._block_bytes = {
             template: roots[template].block.block_length_of(self.schema_version) for template in TEMPLATES.values()
         }
         self._entry_bytes = roots[71].block.groups[0].block_length_of(self.schema_version)
-        super().__init__(settings, listing, *sinks)
-        header = settings.channel | self.seq_versions[INCREMENTAL] << 16
+        super().__init__(settings, listing, *more)
+        self.direct_encoder: DirectEncoder | None = self._direct_encoder(listing.trading_date)
+
+    def _direct_encoder(self, trading_date: int) -> DirectEncoder:
         packet_limits = MAX_BYTES, MAX_MESSAGES, WINDOW_NS, SEND_DELAY_NS
-        self.direct_encoder: DirectEncoder | None = DirectEncoder(
-            schema,
-            self.schema_version,
-            TEMPLATES,
-            listing.trading_date,
-            header,
-            packet_limits,
-            listing.security_id,
-        )
+        channel, ids = self.settings.channel, self.listing.instrument_ids
+        return DirectEncoder(self._schema, self.schema_version, TEMPLATES, trading_date, channel, packet_limits, ids)
 
-    def _publish_batch(self, batch: JournalBatch) -> None:
-        if (
-            batch.stream == INCREMENTAL
-            and self.direct_encoder is not None
-            and self.direct_encoder.supports(batch.records)
-        ):
-            self._publish_direct(self.direct_encoder, batch)
-        else:
-            super()._publish_batch(batch)
+    def set_trading_date(self, trading_date: int) -> None:
+        super().set_trading_date(trading_date)
+        self.direct_encoder = self._direct_encoder(trading_date)
 
-    def _publish_direct(self, direct: DirectEncoder, batch: JournalBatch) -> None:
-        rpt_seq = self._rpt_seq.number(batch.records)
+    def _publish_numbered(
+        self, batch: JournalBatch, rpt_seq: Numbers, loop_times: Callable[[str, int], Numbers] | None
+    ) -> Numbers:
+        direct = self.direct_encoder
+        if batch.stream == INCREMENTAL and direct is not None and direct.supports(batch.records):
+            return self._publish_direct(direct, batch, rpt_seq)
+        return super()._publish_numbered(batch, rpt_seq, loop_times)
+
+    def _publish_direct(self, direct: DirectEncoder, batch: JournalBatch, rpt_seq: Numbers) -> Numbers:
         buffer, (start, end, sequence, ts_ns), record_packet, self._next_sequence[INCREMENTAL] = direct.encode(
-            batch.records, rpt_seq, self._next_sequence[INCREMENTAL]
+            batch.records, rpt_seq, self._next_sequence[INCREMENTAL], self.seq_versions[INCREMENTAL]
         )
-        self._record_history(batch, sequence, record_packet)
         kind_counts = np.bincount(batch.records[:, k.KIND], minlength=k.KINDS)
         for kind in np.flatnonzero(kind_counts).tolist():
             if kind in TEMPLATES:
                 self.counts[INCREMENTAL, FAMILY_OF_KIND[kind]] += int(kind_counts[kind])
         self._last_sequence[INCREMENTAL] = self._next_sequence[INCREMENTAL] - 1
         self._write(batch, Packets(buffer, start, end, ts_ns, sequence, sequence))
+        return sequence_of_records(sequence, record_packet)
 
     def _unit_builder(self, stream: str) -> UnitBuilder:
         sizes = {kind: MESSAGE_HEADER + self._block_bytes[template] for kind, template in TEMPLATES.items()}
@@ -119,8 +115,8 @@ class SbePublisher(Publisher):
     def _fill_sizes(self, batch: JournalBatch) -> None:
         rows = np.flatnonzero(batch.records[:, k.KIND] == k.DEFINITION)
         if len(rows):
-            indices = batch.records[rows, k.ID]
-            batch.records[rows, k.AUX] = self.listing.sbe_message_bytes(indices, self._block_bytes[12])
+            numbers = batch.records[rows, k.OTHER]
+            batch.records[rows, k.AUX] = self.listing.definitions.sbe_bytes(numbers, self._block_bytes[12])
 
     def _encode(self, events: Events) -> EncodedPackets:
         headers, batches = self._messages.messages(events)

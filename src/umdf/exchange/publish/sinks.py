@@ -1,13 +1,16 @@
-"""Where the packets of a stream go: a sink. Files are one (`capture_files`), a network that loses packets wraps others
-(`faulty_lines`)."""
+"""Where the packets of a stream go: a sink. Files are one (`rolling_captures`), UDP is one, several are one
+(`TeeSink`), a network that loses packets wraps others (`faulty_lines`)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from umdf.transport.udp_sender import UdpSender
 
 Numbers = NDArray[np.int64]
 
@@ -44,3 +47,38 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class TeeSink:
+    """The same packets to several sinks, in order: the lines of a stream, or a network and files."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = list(sinks)
+
+    def write(self, packets: Packets) -> None:
+        for sink in self._sinks:
+            sink.write(packets)
+
+    def advance(self, now_ns: int) -> None:
+        for sink in self._sinks:
+            sink.advance(now_ns)
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+
+class UdpSink:
+    """Packets to the network, at once."""
+
+    def __init__(self, sender: UdpSender) -> None:
+        self._sender = sender
+
+    def write(self, packets: Packets) -> None:
+        self._sender.send(packets.buffer, packets.start, packets.end)
+
+    def advance(self, now_ns: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._sender.close()

@@ -87,17 +87,23 @@ class UnitBuilder:
         for entry, value in limits.items():
             self._table[entry] = value
         self._table[w.L_KINDS] = self._kinds.ctypes.data
+        self.has_family = self._kinds[:, w.K_FAMILY] >= 0  # whether a kind of record is sent
         self._pool = Pool(max_buffers=6)
 
-    def build(self, records: Records, rpt_seq: Records, next_sequence: int) -> tuple[UnitBatch, int]:
-        """The records as units, numbered from `next_sequence`; and the sequence after the last."""
-        family = self._kinds[records[:, k.KIND], w.K_FAMILY]
-        counts = np.bincount(family[family >= 0], minlength=len(FAMILY_NAMES))
-        families = {name: self._allocate(int(count)) for name, count in zip(FAMILY_NAMES, counts, strict=True)}
+    def build(
+        self, records: Records, rpt_seq: Records, next_sequence: int, *, has_columns: bool = True
+    ) -> tuple[UnitBatch, int]:
+        """The records as units, numbered from `next_sequence`; and the sequence after the last. Without the columns of
+        families if they are not needed."""
+        families: dict[str, FamilyColumns] = {}
         family_entries = np.zeros((len(FAMILY_NAMES), w.FAMILY_BYTES // 8), np.int64)
-        for entry, columns in zip(family_entries, families.values(), strict=True):
-            arrays = (columns.values, columns.unit, columns.msg_index, columns.entry_index)
-            entry[w.F_CAPACITY], entry[w.F_COLUMNS :] = len(columns), [part.ctypes.data for part in arrays]
+        if has_columns:
+            family = self._kinds[records[:, k.KIND], w.K_FAMILY]
+            counts = np.bincount(family[family >= 0], minlength=len(FAMILY_NAMES))
+            families = {name: self._allocate(int(count)) for name, count in zip(FAMILY_NAMES, counts, strict=True)}
+            for entry, columns in zip(family_entries, families.values(), strict=True):
+                arrays = (columns.values, columns.unit, columns.msg_index, columns.entry_index)
+                entry[w.F_CAPACITY], entry[w.F_COLUMNS :] = len(columns), [part.ctypes.data for part in arrays]
         sequence, ts_ns = np.empty((2, max(len(records), 1)), np.int64)
         table = self._table
         table[w.L_JOURNAL], table[w.L_ROWS], table[w.L_FAMILIES] = (

@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from umdf.exchange.instruments.listing import TYPES
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Market, Records
 from umdf.exchange.publish.events import STAT_TYPES
+from umdf.exchange.publish.statistic_rows import CHANGING_KINDS, COUNTING_KINDS, FLAGGED_KINDS
 
 ROW_GROUP_ROWS = 1 << 16  # of a Parquet file, so that memory does not grow with the day
 TRADES = {
@@ -51,7 +51,6 @@ TRADES = {
     "busted": k.FLAGS,
 }
 BAND_KINDS = (k.PRICE_BAND, k.QUANTITY_BAND)
-FLAGGED_KINDS = (k.OPENING, k.THEORETICAL, k.CLOSING, k.SETTLEMENT)
 
 
 class ParquetTable:
@@ -146,7 +145,7 @@ class Truth:
         statistics, bands = final_statistics(market)
         self.write("statistics", statistics)
         self.write("price_bands", bands)
-        table, listing = market.instruments, market.listing
+        table, listing, count = market.instruments, market.listing, len(market.listing)
         is_listed = table[:, k.I_STATE] != k.UNKNOWN
         states = table[is_listed]
         event = states[:, k.I_EVENT]
@@ -166,13 +165,13 @@ class Truth:
         self.write(
             "instruments",
             {
-                "instrument_id": listing.security_id,
+                "instrument_id": listing.security_id[:count],
                 "symbol": listing.symbols,
-                "security_group": [listing.groups[g] for g in listing.group.tolist()],
-                "security_type": [TYPES[kind] for kind in listing.type.tolist()],
-                "tick": listing.tick,
-                "lot": listing.lot,
-                "is_listed": is_listed,
+                "security_group": [listing.groups[g] for g in listing.group[:count].tolist()],
+                "security_type": listing.security_types,
+                "tick": listing.tick[:count],
+                "lot": listing.lot[:count],
+                "is_listed": is_listed[:count],
             },
         )
 
@@ -241,7 +240,7 @@ def final_statistics(market: Market) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _statistics(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> dict[str, Any]:
     kind, code = rows[:, k.V_KIND], rows[:, k.V_CODE]
-    volume, last = kind == k.VOLUME, kind == k.LAST_PRICE
+    volume = kind == k.VOLUME
     return {
         "instrument_id": ids,
         "stat_type": STAT_TYPES[kind],
@@ -249,9 +248,9 @@ def _statistics(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> dict[str, An
         "settl_price_type": _nullable(np.where(kind == k.SETTLEMENT, code >> 8, k.NULL)),
         "price": _nullable(rows[:, k.V_PRICE]),
         "size": _nullable(rows[:, k.V_SIZE]),
-        "trade_count": _nullable(np.where(last, k.NULL, rows[:, k.V_OTHER])),
+        "trade_count": _nullable(np.where(np.isin(kind, COUNTING_KINDS), rows[:, k.V_OTHER], k.NULL)),
         "financial_volume": _nullable(np.where(volume, rows[:, k.V_AUX], k.NULL)),
-        "net_change": _nullable(np.where(volume | last, k.NULL, rows[:, k.V_AUX])),
+        "net_change": _nullable(np.where(np.isin(kind, CHANGING_KINDS), rows[:, k.V_AUX], k.NULL)),
         "ts_event": rows[:, k.V_TS],
     }
 

@@ -176,12 +176,20 @@ class DaySpan:
         inside = np.ones(len(rank), np.bool_)
         has_position = (rank >= 0) & (last != NULL)
         if self.since is not None:
-            number = (rank > self.since[0]) | ((rank == self.since[0]) & (last > self.since[1]))
-            inside &= np.where(has_position, number, ts_recv > self.since[2])
+            inside &= ~np.where(has_position, are_before(rank, last, ts_recv, self.since), ts_recv <= self.since[2])
         if self.until is not None:
-            number = (rank < self.until[0]) | ((rank == self.until[0]) & (last <= self.until[1]))
-            inside &= np.where(has_position, number, ts_recv <= self.until[2])
+            inside &= np.where(has_position, are_before(rank, last, ts_recv, self.until), ts_recv <= self.until[2])
         return inside
+
+
+def are_before(
+    rank: NDArray[np.int32], last: NDArray[np.int64], ts_recv: NDArray[np.int64], position: Sequence[int]
+) -> NDArray[np.bool_]:
+    """Which snapshots belong to the part of the day that ends at this position. After a silence, snapshots still name
+    the sequence before it: of those of the last sequence, only the ones that had come by then belong to the part."""
+    position_rank, number, ts_number = position
+    is_last = (last == number) & (ts_recv <= ts_number)
+    return (rank < position_rank) | ((rank == position_rank) & ((last < number) | is_last))
 
 
 def _permute_ranges(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from umdf.lake.books.snapshot_rows import EpochStarts, epoch_ranks
+from umdf.lake.books.snapshot_rows import EpochStarts, are_before, epoch_ranks
 from umdf.lake.parquet.data_files import FileStamp
 from umdf.lake.parquet.file_reader import read_file
 from umdf.lake.plan.contradicting_files import InputFile, refuse_contradictions
@@ -137,7 +137,7 @@ def has_late_snapshots(results: DayResults) -> bool:
     versions = [epoch for epoch, _, _ in results.day.epochs]
     starts = EpochStarts(results.day.epoch_starts, [first for _, first, _ in results.day.epochs])
     rank = epoch_ranks(version, last, ts_recv, versions, starts)
-    return bool(((rank >= 0) & ((rank < since.rank) | ((rank == since.rank) & (last <= since.number)))).any())
+    return bool(((rank >= 0) & are_before(rank, last, ts_recv, (since.rank, since.number, since.ts_recv))).any())
 
 
 def _set_day_end(results: DayResults) -> None:

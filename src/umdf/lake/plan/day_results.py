@@ -81,6 +81,12 @@ class DayResults:
         self.gap_answers.append(result["gaps"])
         self.task_rows.append(rows)
 
+    def new_losses(self) -> list[Gap]:
+        """The gaps that this run has found. What was sent before a join is not lost."""
+        firsts = {epoch: first for epoch, first, _ in self.day.epochs}
+        new = self.gaps[len(self.before.gaps) if self.before else 0 :]
+        return [gap for gap in new if gap.last >= firsts[gap.epoch]]
+
     def channel_task(self, work: Path) -> dict[str, Any]:
         return {
             "description": f"channel {self.day.channel}, {date_of(self.day.date)}",

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from umdf.lake.tasks.damaged_headers import MAX_OVERTAKING
+from umdf.lake.tasks.numbering_runs import NumberingRun, is_restart
 from umdf.market.families import NULL
 
 if TYPE_CHECKING:
@@ -74,28 +76,97 @@ def last_sent(parts: Sequence[Segment], heartbeats: Iterable[tuple[int, int]]) -
 def find_resets(
     surveys: Iterable[dict[str, Any]], stream_lines: Mapping[MulticastGroup, StreamLine]
 ) -> dict[MulticastGroup, tuple[tuple[int, int], ...]]:
-    """FAST: when each multicast group's epochs started. Resets of several lines a little apart start one epoch; a line
-    that lost the reset takes the time of the others."""
-    seen: dict[int, set[tuple[int, int, MulticastGroup]]] = defaultdict(set)  # by channel: ts_send, ts_recv, group
+    """FAST: when each multicast group's epochs started. Resets of several lines a little apart start one epoch. A line
+    that lost the reset shows it by its numbers; if it shows nothing, it takes the time of the others, unless its old
+    numbering goes on."""
+    resets: dict[int, set[tuple[int, int, MulticastGroup]]] = defaultdict(set)  # by channel: ts_send, ts_recv, group
+    runs: dict[MulticastGroup, set[NumberingRun]] = defaultdict(set)
     for survey in surveys:
-        for flow, ts_recv, ts_send in survey.get("resets", []):
+        for kind, flow, *fields in [("reset", *each) for each in survey.get("resets", [])] + [
+            ("run", *each) for each in survey.get("runs", [])
+        ]:
             group: MulticastGroup = tuple(survey["flows"][flow])  # type: ignore[assignment]
             stream_line = stream_lines.get(group)
-            if stream_line and stream_line.stream == "incremental":
-                seen[stream_line.channel].add((ts_send, ts_recv, group))
-    epochs: dict[int, list[tuple[int, dict[MulticastGroup, tuple[int, int]]]]] = defaultdict(list)
-    for channel, resets in seen.items():
-        for ts_send, ts_recv, group in sorted(resets):
-            begun, lines = epochs[channel][-1] if epochs[channel] else (NULL, {})
-            is_repeated = lines.get(group, (NULL, NULL))[0] == ts_send  # in several files
-            if not is_repeated and (group in lines or ts_send > begun + MAX_RESTART_SKEW_NS):
-                lines = {}
-                epochs[channel].append((ts_send, lines))
-            lines.setdefault(group, (ts_send, ts_recv))
+            if stream_line is None or stream_line.stream != "incremental":
+                continue
+            if kind == "run":
+                runs[group].add(NumberingRun(*fields))
+            else:
+                resets[stream_line.channel].add((fields[1], fields[0], group))
+    numberings = {group: _join_runs(some) for group, some in runs.items()}
     found: dict[MulticastGroup, list[tuple[int, int]]] = defaultdict(list)
+    groups_by_channel: dict[int, list[MulticastGroup]] = defaultdict(list)
     for group, stream_line in stream_lines.items():
         if stream_line.stream == "incremental":
-            for epoch, lines in epochs[stream_line.channel]:
-                earliest = min(lines.values(), key=lambda times: times[1])
-                found[group].append((lines.get(group, earliest)[1], epoch))
-    return {group: tuple(sorted(times)) for group, times in found.items()}
+            groups_by_channel[stream_line.channel].append(group)
+    for channel, groups in groups_by_channel.items():
+        known = _group_resets(resets[channel])
+        unseen = [
+            (begun, group, before)
+            for group in groups
+            for before, begun in pairwise(numberings.get(group, ()))
+            if not any(before.ts_last < ts <= begun.ts_recv for _, ts, of in resets[channel] if of == group)
+        ]
+        for begun, group, before in unseen:  # of a reset that another line has
+            epoch = _epoch_between(known, group, before.ts_last, begun.ts_recv)
+            reset = (begun.ts_send if epoch is None else epoch), begun.ts_recv, group
+            resets[channel].add(reset)
+        for epoch, lines in _group_resets(resets[channel]):
+            earliest = min(lines.values(), key=lambda times: times[1])[1]
+            for group in groups:
+                if group in lines:
+                    found[group].append((lines[group][1], epoch))
+                elif not any(_goes_on(each, earliest) for each in numberings.get(group, ())):
+                    found[group].append((earliest, epoch))
+    return {group: tuple(sorted(found[group])) for groups in groups_by_channel.values() for group in groups}
+
+
+def _group_resets(
+    resets: Iterable[tuple[int, int, MulticastGroup]],
+) -> list[tuple[int, dict[MulticastGroup, tuple[int, int]]]]:
+    """Epochs by time, with ts_send and ts_recv of each line's reset."""
+    epochs: list[tuple[int, dict[MulticastGroup, tuple[int, int]]]] = []
+    for ts_send, ts_recv, group in sorted(resets):
+        begun, lines = epochs[-1] if epochs else (NULL, {})
+        is_repeated = lines.get(group, (NULL, NULL))[0] == ts_send  # in several files
+        if not is_repeated and (group in lines or ts_send > begun + MAX_RESTART_SKEW_NS):
+            lines = {}
+            epochs.append((ts_send, lines))
+        lines.setdefault(group, (ts_send, ts_recv))
+    return epochs
+
+
+def _join_runs(runs: Iterable[NumberingRun]) -> list[NumberingRun]:
+    """The numberings of a line one after the other: runs that continue each other, or overlap, are one."""
+    joined: list[NumberingRun] = []
+    for run in sorted(runs):
+        before = joined[-1] if joined else None
+        if before is not None and (run.ts_recv <= before.ts_last or not is_restart(before.last, run.first)):
+            last, ts_last = max(before.last, run.last), max(before.ts_last, run.ts_last)
+            joined[-1] = before._replace(last=last, ts_last=ts_last)
+        else:
+            joined.append(run)
+    return joined
+
+
+def _epoch_between(
+    epochs: Iterable[tuple[int, Mapping[MulticastGroup, tuple[int, int]]]],
+    group: MulticastGroup,
+    ts_before: int,
+    ts_after: int,
+) -> int | None:
+    """The epoch that other lines have and this one has not, if it started in between."""
+    low, high = ts_before - MAX_RESTART_SKEW_NS, ts_after + MAX_RESTART_SKEW_NS
+    return next(
+        (
+            epoch
+            for epoch, lines in epochs
+            if group not in lines and any(low < ts_recv <= high for _, ts_recv in lines.values())
+        ),
+        None,
+    )
+
+
+def _goes_on(numbering: NumberingRun, ts: int) -> bool:
+    """Whether a line has the same numbering before and after this time."""
+    return numbering.ts_recv < ts - MAX_RESTART_SKEW_NS and numbering.ts_last > ts + MAX_RESTART_SKEW_NS

@@ -41,28 +41,29 @@ class Comparison(NamedTuple):
 class ContentComparer:
     """Compares every copy of a sequence with the first one that was read."""
 
-    def __init__(self, first: int, last: int, sources: Sequence[tuple[str, int]]) -> None:
-        """`sources`: digest and line of each."""
-        self._first, self._last, self._sources = first, last, sources
-        self._hash = np.zeros(last - first + 1, np.int64)
-        self._source = np.full(last - first + 1, _NO_SOURCE, np.int32)
+    def __init__(self, base: int, size: int, own: range, sources: Sequence[tuple[str, int]]) -> None:
+        """Sequences from `base` on; those in `own` are counted. `sources`: digest and line of each."""
+        self._base, self._own, self._sources = base, own, sources
+        self._hash = np.zeros(size, np.int64)
+        self._source = np.full(size, _NO_SOURCE, np.int32)
         self._counts: dict[tuple[int, int], tuple[int, int]] = {}  # by both sources: compared, different
+        self.contradicted = set[int]()  # sequences whose copies differ
 
     def add(self, source: int, sequence: Numbers, content: Numbers) -> None:
         """`content`: a hash of each unit."""
-        is_own = (sequence >= self._first) & (sequence <= self._last)
-        if not is_own.all():
-            sequence, content = sequence[is_own], content[is_own]
-        at = sequence - self._first
+        at = sequence - self._base
         first_source = self._source[at]
         is_new = first_source == _NO_SOURCE
         if is_new.any():
             self._hash[at[is_new]], self._source[at[is_new]] = content[is_new], source
-        if is_new.all():
-            return
         is_different = self._hash[at] != content
-        compared = np.bincount(first_source[~is_new], minlength=len(self._sources))
-        different = np.bincount(first_source[~is_new & is_different], minlength=len(self._sources))
+        if is_different.any():
+            self.contradicted.update(sequence[is_different].tolist())
+        counted = ~is_new & (sequence >= self._own.start) & (sequence < self._own.stop)
+        if not counted.any():
+            return
+        compared = np.bincount(first_source[counted], minlength=len(self._sources))
+        different = np.bincount(first_source[counted & is_different], minlength=len(self._sources))
         for other in np.flatnonzero(compared).tolist():
             counts = self._counts.get((other, source), (0, 0))
             self._counts[other, source] = counts[0] + int(compared[other]), counts[1] + int(different[other])

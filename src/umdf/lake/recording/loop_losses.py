@@ -1,7 +1,8 @@
 """Missing numbers of the looping streams (snapshots, instruments), which number each loop from 1 (4.2.5, 4.2.6).
 
 A loop begins where the version of the numbering changes, or where numbers begin again. It ends with a SequenceReset.
-What the recording lacks at its own begin and end is no loss, and neither are the numbers of a loop that it joined.
+What the recording lacks at its own begin and end is no loss, and neither are the numbers of a loop that it joined. If a
+loop's end is lost, nothing shows how many numbers it had: only its SequenceReset counts, so that never too many do.
 
 Invariant: loops of tasks can be joined, however the stream is divided: a loop that is continued in the next task has no
 end, and no number in both.
@@ -30,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop, or the part of it that was recorded, on one line."""
+    """A loop, or the part of it that was recorded, on one line. Without numbers (`last` is 0): only its end."""
 
     epoch: int
     first: int
@@ -106,9 +107,11 @@ class LoopTracker:
         for low, high in pairwise(edges):
             self._add_run(int(epoch[low]), number[low:high], ts[low:high], bool(is_end[high - 1]))
 
-    def end_loop(self) -> None:
-        """The loop has ended, with a message that is no unit."""
+    def end_loop(self, ts: int) -> None:
+        """The loop has ended, with a message that is no unit. It may be the first that this task has of the loop."""
         self._has_end = bool(self._runs)
+        if not self._runs and not self._loops:
+            self._loops.append(Loop(self._epoch, 1, 0, ts, ts, True))
 
     def loops(self) -> list[Loop]:
         """Call it after the last unit."""
@@ -151,6 +154,10 @@ def join_loops(parts: Iterable[Loop]) -> list[Loop]:
     joined: list[Loop] = []
     for part in sorted(parts, key=lambda loop: (loop.ts_first, loop.first)):
         before = joined[-1] if joined else None
+        if not part.last:
+            if before is not None and not before.has_end and part.ts_first - before.ts_last <= MAX_PAUSE_NS:
+                joined[-1] = replace(before, has_end=True)
+            continue
         if before is None or not _continues(before, part):
             joined.append(part)
             continue
@@ -184,18 +191,15 @@ def find_losses(loops_by_line: dict[str, list[Loop]]) -> dict[str, list[LoopLoss
 
 def _missing_runs(loops: Sequence[Loop]) -> Iterator[tuple[Loop, list[tuple[int, int, int]]]]:
     """Each loop with its missing runs: within it, and before and after it where the recording has its neighbours."""
-    ended = [at for at, loop in enumerate(loops) if loop.has_end]
+    have_ends = any(loop.has_end for loop in loops)
     for at, loop in enumerate(loops):
         before, after = loops[at - 1] if at else None, loops[at + 1] if at + 1 < len(loops) else None
         runs = list(loop.missing)
         if loop.first > 1 and before is not None and loop.ts_first - before.ts_last <= MAX_PAUSE_NS:
             runs.insert(0, (1, loop.first - 1, loop.ts_first))
-        if not loop.has_end and ended and after is not None and after.ts_first - loop.ts_last <= MAX_PAUSE_NS:
-            # How long it was, only a neighbour that was recorded to its end can tell.
-            place = bisect_left(ended, at)
-            nearest = min(ended[max(place - 1, 0) : place + 1], key=lambda other: abs(other - at))
-            if loops[nearest].last > loop.last:
-                runs.append((loop.last + 1, loops[nearest].last, after.ts_first))
+        if not loop.has_end and have_ends and after is not None and after.ts_first - loop.ts_last <= MAX_PAUSE_NS:
+            # Its SequenceReset is lost. How much before that, nobody knows: loops are of different lengths.
+            runs.append((loop.last + 1, loop.last + 1, after.ts_first))
         yield loop, runs
 
 

@@ -45,9 +45,10 @@ from umdf.lake.report.market import (
 )
 from umdf.lake.schemas import tables
 
-COMPLETE, RECOVERED, DAMAGED, UNKNOWN = "complete", "recovered", "damaged", "unknown"
+COMPLETE, JOINED, RECOVERED, DAMAGED, UNKNOWN = "complete", "joined", "recovered", "damaged", "unknown"
 HEADLINES = {
     COMPLETE: "The day is complete.",
+    JOINED: "Nothing was lost since the recording begins; what was sent before it is not in the lake.",
     RECOVERED: "Some data was lost, but every book was recovered.",
     DAMAGED: "The day is not complete.",
     UNKNOWN: "This lake does not show whether the day is complete.",
@@ -149,7 +150,9 @@ def _verdict(
         return DAMAGED
     if not lines or not has_states:
         return UNKNOWN
-    return RECOVERED if gaps.channels or any(_loop_losses(lines)) else COMPLETE
+    if gaps.total("gaps") or any(_loop_losses(lines)):
+        return RECOVERED
+    return JOINED if gaps.channels else COMPLETE
 
 
 def _loop_losses(lines: tuple[LineQuality, ...]) -> tuple[int, int]:

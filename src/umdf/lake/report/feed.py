@@ -185,7 +185,7 @@ def summarize_gaps(day: LakeDay, symbols: Symbols) -> GapSummary:
     lost = [row for row in rows if row["cause"] != JOIN]
     chosen = sorted(lost, key=lambda row: (row["recovered_by"] is not None, -row["missing"]))[:MAX_LISTED]
     return GapSummary(
-        tuple(ChannelGaps(channel, **count) for channel, count in sorted(counts.items())),
+        tuple(ChannelGaps(channel, **count) for channel, count in sorted(counts.items()) if any(count.values())),
         tuple(_gap(row, symbols) for row in sorted(chosen, key=_gap_sort_key)),
         tuple(sorted(row["ts_opened"] for row in lost if row["ts_opened"] is not None)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from umdf.lake.report.day_report import COMPLETE, DAMAGED, RECOVERED, UNKNOWN, DayReport
+from umdf.lake.report.day_report import COMPLETE, DAMAGED, JOINED, RECOVERED, UNKNOWN, DayReport
 from umdf.lake.report.feed import DIFFERENT, EQUAL, MAX_LISTED, LineQuality
 from umdf.lake.report.html import (
     ABSENT,
@@ -28,7 +28,7 @@ from umdf.lake.report.market import MAX_ACTIVE, SECOND_NS
 from umdf.lake.report.style import STYLE
 
 MAX_SYMBOLS = 6
-VERDICT_STYLES = {COMPLETE: "good", RECOVERED: "fair", DAMAGED: "bad", UNKNOWN: "fair"}
+VERDICT_STYLES = {COMPLETE: "good", JOINED: "fair", RECOVERED: "fair", DAMAGED: "bad", UNKNOWN: "fair"}
 VERDICT_MEANINGS = {
     EQUAL: "compared: identical, order by order",
     DIFFERENT: "compared: different; the snapshot replaced the book",

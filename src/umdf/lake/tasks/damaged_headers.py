@@ -46,6 +46,7 @@ class Headers(NamedTuple):
     weight: Column  # 1 for the first of a packet
     is_cut: Column  # no valid header; FAST: a message of an unknown template
     announced: Column  # of a Binary heartbeat: the last sequence before its nextSeqNo; 0: none
+    content: Column  # of a FAST message with a low number, a hash; 0: unknown
 
     def take(self, rows: Any) -> Headers:
         return Headers(*(column[rows] for column in self))
@@ -78,7 +79,8 @@ class HeaderChecker:
         return reported, is_damaged
 
 
-NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_), announced=np.zeros(0, np.int64))
+_NONE = np.zeros(0, np.int64)
+NO_HEADERS = Headers(*[_NONE] * 8, is_cut=np.zeros(0, np.bool_), announced=_NONE, content=_NONE)
 
 
 def mask_foreign_headers(headers: Headers) -> Mask:
@@ -178,10 +180,12 @@ def _mask_disordered(headers: Headers, valid: Numbers) -> Mask:
     A late packet has both an older sequence and an older time, so it is not affected. If there is no sequence free
     between the neighbours, one of them is wrong, and nothing can be concluded. Several packets may have the same
     time, or sequence and time may both be wrong, so that the packet seems to arrive before it was sent: then it is
-    rejected only where exactly one sequence is missing.
+    rejected only where exactly one sequence is missing, which none of its neighbours has either, and if its own one is
+    that of a neighbour, or too far away for packets that overtook each other.
     """
     bad = np.zeros(len(headers.number), np.bool_)
-    number, sent = headers.number[valid], headers.sent[valid]
+    every = headers.number[valid]
+    number, sent = every, headers.sent[valid]
     if (np.diff(number) > 0).all() and (np.diff(sent) >= 0).all():
         return bad
     epoch = headers.epoch[valid]
@@ -193,6 +197,10 @@ def _mask_disordered(headers: Headers, valid: Numbers) -> Mask:
     between = (low < number) & (number < high)
     wrong = (early < sent) & (sent < late) & ~between
     out = (high - low == 2) & ((number < low) | (number > high))
+    for row in np.flatnonzero(out & judged).tolist():
+        near = every[max(row + 1 - NEIGHBOURS, 0) : row + 2 + NEIGHBOURS]
+        is_twice = np.count_nonzero(near == number[row]) > 1
+        out[row] = low[row] + 1 not in near and (is_twice or abs(number[row] - low[row]) > NEIGHBOURS)
     wrong |= out & (((early <= sent) & (sent <= late)) | too_soon)
     wrong |= between & (early <= late) & ((sent < early - SECOND_NS) | (sent > late + SECOND_NS))
     bad[valid[1:-1][judged & wrong]] = True

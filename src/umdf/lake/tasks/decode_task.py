@@ -17,6 +17,7 @@ from umdf.lake.parquet.data_files import FileStamp
 from umdf.lake.recording.capture_clock import flag_untrusted_times
 from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.tasks import looping_stream_task
+from umdf.lake.tasks.duplicates import PacketLocation
 from umdf.lake.tasks.flow_packets import Numbers, SplitSource
 from umdf.lake.tasks.gather import NEVER, OVERLAP, GatheredSpan, Span, gather_span
 from umdf.lake.tasks.packet_accounts import line_quality, overflow_count, write_packets, write_quarantine
@@ -29,7 +30,6 @@ DECODE_BATCH_UNITS = 1 << 14  # packets
 # A part of a day ends after an event: whether its last span may turn out to be empty.
 CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY = "may be empty", "never empty"
 INCREMENTAL = "incremental"
-PacketLocation = tuple[str, int, int]  # digest, offset and sequence
 
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:

@@ -91,6 +91,15 @@ class PacketReader(Protocol):
 
     def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets: ...
 
+    def decode(self, units: RawUnits) -> DecodedUnits: ...
+
+
+class DecodedUnits(Protocol):
+    @property
+    def corrupt(self) -> dict[int, str]:
+        """Units that cannot be decoded, and why."""
+        ...
+
 
 def read_packets(source: SplitSource) -> Iterator[PacketBatch]:
     """The packets of the source's flow, batch by batch, without those that an earlier file has too."""

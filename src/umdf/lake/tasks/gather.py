@@ -7,7 +7,7 @@ that is read first is kept; if that turns out to be damaged, it is `excluded` an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from umdf.lake.recording.capture_clock import FirstArrivals
 from umdf.lake.recording.contradictions import Comparison, ContentComparer
 from umdf.lake.recording.repeated_packets import content_hashes
-from umdf.lake.tasks.duplicates import WRONG_SEQUENCE, DuplicateTracker, first_arrivals_by_key
+from umdf.lake.tasks.duplicates import (
+    WRONG_SEQUENCE,
+    DuplicateTracker,
+    PacketLocation,
+    UnitCopy,
+    first_arrivals_by_key,
+    refused_copies,
+    unit_copies,
+)
 from umdf.lake.tasks.flow_packets import (
     CORRUPT,
     DUPLICATE,
@@ -42,7 +50,8 @@ FAR_SEQUENCE = "its number is far from all others"
 LONE_RESTART = "its line restarted the numbering alone"
 OVERLAP = 256  # sequences before and after a span that are read with it
 
-PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and sequence of unusable copies
+PacketLocations = frozenset[PacketLocation]  # of unusable copies
+_NOTHING_REFUSED: Mapping[PacketLocation, str] = {}
 
 
 @dataclass(frozen=True)
@@ -145,20 +154,20 @@ def gather_span(
 ) -> GatheredSpan:
     """`known_spans` are all spans of the channel: a sequence outside them is damage."""
 
-    def read(
-        excluded: PacketLocations, misnumbered: PacketLocations = frozenset(), conflicting: frozenset[int] = frozenset()
-    ) -> _Gatherer:
-        gatherer = _Gatherer(span, sources, known_spans, excluded, misnumbered, conflicting)
+    def read(refused: Mapping[PacketLocation, str], doubtful: frozenset[int] = frozenset()) -> _Gatherer:
+        gatherer = _Gatherer(span, sources, known_spans, reader, excluded, refused, doubtful)
         for number, source in enumerate(sources):
             for batch in read_packets(source):
                 gatherer.add(number, batch, reader.read(batch, source))
         return gatherer
 
-    gatherer = read(excluded)
+    gatherer = read(_NOTHING_REFUSED)
     comparisons = gatherer.contents.comparisons()
-    if gatherer.duplicates.conflicting and not any(each.is_systematic for each in comparisons):
-        misnumbered = read(excluded, conflicting=frozenset(gatherer.duplicates.conflicting)).duplicates.misnumbered()
-        gatherer = read(excluded | misnumbered, misnumbered)
+    doubtful = gatherer.duplicates.conflicting | gatherer.contents.contradicted
+    if doubtful:
+        again = read(_NOTHING_REFUSED, frozenset(doubtful))
+        refused: dict[PacketLocation, str] = dict.fromkeys(again.duplicates.misnumbered(), WRONG_SEQUENCE)
+        gatherer = read(refused | refused_copies(again.copies, refused))
     gathered = gatherer.finish()
     gathered.comparisons = comparisons
     return gathered
@@ -170,19 +179,20 @@ class _Gatherer:
         span: Span,
         sources: Sequence[SplitSource],
         known_spans: Sequence[Span],
+        reader: PacketReader,
         excluded: PacketLocations,
-        misnumbered: PacketLocations,
-        conflicting: frozenset[int],
+        refused: Mapping[PacketLocation, str],
+        doubtful: frozenset[int],
     ) -> None:
-        self.span, self.sources, self.known_spans, self.excluded, self.misnumbered = (
-            span,
-            sources,
-            known_spans,
-            excluded,
-            misnumbered,
-        )
-        self.duplicates = DuplicateTracker(span.base, span.size, conflicting)
-        self.contents = ContentComparer(span.first, span.last, [(source.digest, source.line) for source in sources])
+        """`excluded` and `refused` are not used; only the latter get a reason here. All copies of the `doubtful`
+        sequences are recorded."""
+        self.span, self.sources, self.known_spans, self._reader = span, sources, known_spans, reader
+        self._refused, self._unusable = refused, excluded | frozenset(refused)
+        self._doubtful = np.array(sorted(doubtful), np.int64)
+        self.copies: list[UnitCopy] = []
+        self.duplicates = DuplicateTracker(span.base, span.size, doubtful)
+        files = [(source.digest, source.line) for source in sources]
+        self.contents = ContentComparer(span.base, span.size, range(span.first, span.last + 1), files)
         self._is_present = np.zeros(span.size, np.bool_)
         self._first_arrivals = FirstArrivals(span.size) if any(source.is_clock_off for source in sources) else None
         self._arrival: dict[int, Numbers] = {}
@@ -206,20 +216,25 @@ class _Gatherer:
         if len(damaged):
             is_usable[damaged] = False
             kind[packet_row[damaged]] = CORRUPT
-            for row in packet_row[damaged].tolist() if self.misnumbered else ():
-                if (source.digest, int(batch.offset[row]), int(packets.number[row])) in self.misnumbered:
-                    packets.reasons[row] = WRONG_SEQUENCE
+            for unit in damaged.tolist() if self._refused else ():
+                row = int(packet_row[unit])
+                location = source.digest, int(batch.offset[row]), int(units.sequence[unit])
+                if location in self._refused:
+                    packets.reasons[row] = self._refused[location]
         chosen = np.flatnonzero(is_usable)
         at = packet_row[chosen]
         self.duplicates.add(source.digest, batch.offset[at], units.sequence[chosen], packets.ts_send[at])
         content = content_hashes(units.buffer, units.start[chosen], units.end[chosen], np.zeros(len(chosen), np.int64))
         self.contents.add(number, units.sequence[chosen], content)
+        if len(self._doubtful):
+            is_doubtful = np.isin(units.sequence[chosen], self._doubtful)
+            self.copies += unit_copies(self._reader, source, batch, packets, chosen[is_doubtful], content[is_doubtful])
         self._keep_units(number, source, batch.offset, units, chosen, packet_row)
         self._account_packets(number, batch, packets, kind)
 
     def _damaged_units(self, source: SplitSource, offset: Numbers, packets: FlowPackets) -> Numbers:
         """Units that cannot be used."""
-        excluded_here = {(at, number) for digest, at, number in self.excluded if digest == source.digest}
+        excluded_here = {(at, number) for digest, at, number in self._unusable if digest == source.digest}
         suspects = (
             np.flatnonzero(np.isin(offset[packets.unit_packet_row], [at for at, _ in excluded_here]))
             if excluded_here

@@ -20,7 +20,7 @@ from umdf.lake.recording.capture_clock import flag_untrusted_times
 from umdf.lake.recording.loop_losses import LoopTracker
 from umdf.lake.recording.repeated_packets import content_hashes
 from umdf.lake.runtime.spark_tasks import TaskAttempt
-from umdf.lake.tasks.flow_packets import FlowPackets, SplitSource, read_packets
+from umdf.lake.tasks.flow_packets import FlowPackets, Numbers, SplitSource, read_packets
 from umdf.lake.tasks.packet_accounts import (
     FileTarget,
     LoopingPackets,
@@ -103,13 +103,13 @@ class LoopingStream:
                     self.quarantined += quarantine_entries(number, batch, flow_packets, is_today)
                 units = flow_packets.units
                 if source_key == "sources" and source.is_fresh:
-                    self._track_loops(flow_packets)
+                    self._track_loops(flow_packets, batch.ts_ns)
                 if flow_packets.is_other_date is not None:
                     units = units.take(~flow_packets.is_other_date[flow_packets.unit_packet_row])
                 if len(units):
                     yield units, source
 
-    def _track_loops(self, packets: FlowPackets) -> None:
+    def _track_loops(self, packets: FlowPackets, ts_recv: Numbers) -> None:
         units, packet_row = packets.units, packets.unit_packet_row
         sent = packets.ts_send[packet_row]
         ts = np.where(sent == NULL, units.ts_recv, sent)
@@ -121,13 +121,14 @@ class LoopingStream:
             np.flatnonzero(packets.message_counts > kept) if self.task["protocol"] != SBE else np.empty(0, np.int64)
         )
         edges = np.searchsorted(packet_row, resets, side="right").tolist()
-        for low, high in pairwise([0, *edges, len(units)]):
+        ends = [*ts_recv[resets].tolist(), None]
+        for (low, high), ts_end in zip(pairwise([0, *edges, len(units)]), ends, strict=True):
             own = np.arange(low, high)
             if packets.is_other_date is not None:
                 own = own[~packets.is_other_date[packet_row[own]]]
             self.loops.add(units.epoch[own], units.sequence[own], ts[own], content[own], is_end[own])
-            if high < len(units) or edges[-1:] == [high]:
-                self.loops.end_loop()
+            if ts_end is not None:
+                self.loops.end_loop(ts_end)
 
     def write_quarantine(self, target: FileTarget) -> FileAdd | None:
         return write_quarantine(

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.tasks.binary_flow import PACKET_HEADER
 from umdf.lake.tasks.damaged_headers import MAX_OVERTAKING
 from umdf.lake.tasks.flow_packets import CORRUPT, HEARTBEAT, PENDING, RESET, UNKNOWN, FlowPackets, Numbers, SplitSource
-from umdf.lake.tasks.survey_scan import PACKET_HEADER, SEQUENCE_RESET, UNKNOWN_TEMPLATE
+from umdf.lake.tasks.survey_scan import SEQUENCE_RESET, UNKNOWN_TEMPLATE
 from umdf.market.calendar import are_all_on_date, local_dates
 from umdf.market.families import NULL
 from umdf.market.fast.events import FastEventMapper

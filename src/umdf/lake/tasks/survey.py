@@ -165,6 +165,7 @@ def _survey(path: str, damage: str, split_bytes: int, watch: ByteObserver | None
         "flows": list(scan.flows),
         "streams": survey.export(),
         "resets": scan.resets,
+        "runs": scan.runs,
         "clock_offsets": scan.clock_offsets,
         "splits": [
             _split_to_json(split, capture.warnings) | known | scan.split_summary(number)

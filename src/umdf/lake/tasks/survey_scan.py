@@ -15,34 +15,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.recording.capture_clock import ClockSamples, clock_offsets
+from umdf.lake.tasks.binary_flow import BinaryFlow, binary_headers, has_wrong_checksum
 from umdf.lake.tasks.damaged_headers import (
     MAX_LAG_DIFFERENCE_NS,
-    MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS,
-    MAX_OVERTAKING,
-    NO_HEADERS,
     HeaderChecker,
     Headers,
     concat_headers,
     mask_far_sequences,
-    mask_foreign_headers,
-    mask_wrong_sequences,
 )
-from umdf.lake.tasks.segment_collector import MAX_LISTED_PACKETS, SegmentCollector
+from umdf.lake.tasks.numbering_runs import MAX_DISTANCE, UNKNOWN, NumberingRuns
+from umdf.lake.tasks.segment_collector import SegmentCollector
 from umdf.market.calendar import local_dates
 from umdf.market.families import NULL
 from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Units
+from umdf.sync.raw_units import content_keys
 from umdf.sync.stream_detection import message_type, peek_templates
 from umdf.transport.capture import PacketBatch
 from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.packet import ChunkParser, Chunks, FlowProtocols, Protocol
-from umdf.wire.sbe.headers import read_packet_headers
 
-PACKET_HEADER = 16  # bytes of a Binary packet header (5.1)
-# A heartbeat: packet header, message size, message header, nextSeqNo.
-SEQUENCE_TEMPLATE, TEMPLATE_OFFSET, NEXT_SEQUENCE_OFFSET, HEARTBEAT_BYTES = 2, 22, 28, 32
 SEQUENCE_RESET = "4"
 UNKNOWN_TEMPLATE = "D9"  # a message of an unknown template
 MAX_UNDECIDED_PACKETS = 64  # packets of a flow that are kept until its protocol is known
@@ -74,7 +68,7 @@ class SurveyScan:
         self.collector = SegmentCollector()
         self._protocols = FlowProtocols()
         self._packets: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-        self._binary: dict[int, _BinaryFlow] = {}
+        self._binary: dict[int, BinaryFlow] = {}
         self._fast: dict[int, _FastFlow] = {}
         self._undecided: dict[int, list[Headers]] = defaultdict(list)
 
@@ -82,6 +76,11 @@ class SurveyScan:
     def resets(self) -> list[tuple[int, int, int]]:
         """Flow, ts_recv and ts_send of each SequenceReset of FAST."""
         return [(number, *reset) for number, flow in self._fast.items() for reset in flow.resets]
+
+    @property
+    def runs(self) -> list[tuple[int, ...]]:
+        """The flow of each numbering run of FAST, and its fields (umdf.lake.tasks.numbering_runs)."""
+        return [(number, *run) for number, flow in self._fast.items() for run in flow.runs.runs]
 
     @property
     def clock_offsets(self) -> list[tuple[int, int]]:
@@ -99,22 +98,22 @@ class SurveyScan:
             rows = np.flatnonzero(flows == flow)
             self._packets[split][flow] += len(rows)
             if flow_protocols[flow] == Protocol.FAST:
-                corrupt = _has_wrong_checksum(batch, rows)
+                corrupt = has_wrong_checksum(batch, rows)
                 if corrupt.any():
-                    self._fast_flow(flow).add_damaged(_binary_headers(batch, rows[corrupt], split))
+                    self._fast_flow(flow).add_damaged(binary_headers(batch, rows[corrupt], split))
                     rows = rows[~corrupt]
                 if flow in self._undecided:
                     self._fast_flow(flow).add_damaged(concat_headers(self._undecided.pop(flow)))
                 self._fast_flow(flow).add(batch, rows, split)
                 continue
-            headers = _binary_headers(batch, rows, split)
+            headers = binary_headers(batch, rows, split)
             if flow_protocols[flow] == Protocol.SBE:
                 self._binary_flow(flow).add(concat_headers([*self._undecided.pop(flow, []), headers]))
             elif sum(len(part.number) for part in self._undecided[flow]) < MAX_UNDECIDED_PACKETS:
                 self._undecided[flow].append(headers.take(slice(0, MAX_UNDECIDED_PACKETS)))
 
-    def _binary_flow(self, number: int) -> _BinaryFlow:
-        return self._binary.setdefault(number, _BinaryFlow(number, self.collector))
+    def _binary_flow(self, number: int) -> BinaryFlow:
+        return self._binary.setdefault(number, BinaryFlow(number, self.collector))
 
     def _fast_flow(self, number: int) -> _FastFlow:
         return self._fast.setdefault(number, _FastFlow(number, self.collector))
@@ -135,129 +134,13 @@ class SurveyScan:
         return self.collector.split_summary(split) | {"packets": sorted(self._packets[split].items())}
 
 
-def _binary_headers(batch: PacketBatch, rows: Numbers, split: int) -> Headers:
-    start, end = batch.start[rows], batch.end[rows]
-    headers = read_packet_headers(batch.buffer, start, end)
-    number = headers.sequence.astype(np.int64)
-    return Headers(
-        number,
-        headers.channel,
-        headers.seq_version,
-        headers.sending_time.view(np.int64),
-        batch.ts_ns[rows],
-        batch.offset[rows],
-        np.full(len(rows), split, np.int32),
-        np.ones(len(rows), np.int8),
-        (end - start < PACKET_HEADER) | _has_wrong_checksum(batch, rows),
-        _announced_sequences(batch, start, end, number),
-    )
-
-
-def _announced_sequences(batch: PacketBatch, start: Numbers, end: Numbers, number: Numbers) -> Numbers:
-    """The last sequence that was sent before each heartbeat (Sequence_2: nextSeqNo); 0 for other packets."""
-    announced = np.zeros(len(number), np.int64)
-    rows = np.flatnonzero((number == 0) & (end - start >= HEARTBEAT_BYTES))
-    if len(rows):
-        content = np.ascontiguousarray(batch.buffer[start[rows, None] + np.arange(HEARTBEAT_BYTES)])
-        is_sequence = content[:, TEMPLATE_OFFSET : TEMPLATE_OFFSET + 2].copy().view("<u2")[:, 0] == SEQUENCE_TEMPLATE
-        next_sequence = content[:, NEXT_SEQUENCE_OFFSET:].copy().view("<u4")[:, 0].astype(np.int64)
-        announced[rows] = np.where(is_sequence, np.maximum(next_sequence - 1, 0), 0)
-    return announced
-
-
-def _has_wrong_checksum(batch: PacketBatch, rows: Numbers) -> NDArray[np.bool_]:
-    """Which of these have a wrong UDP checksum."""
-    return np.zeros(len(rows), np.bool_) if batch.corrupt is None else batch.corrupt[rows]
-
-
-class _BinaryFlow:
-    """Sequences are compared among packets that have one, ignoring the heartbeats between them."""
-
-    def __init__(self, number: int, collector: SegmentCollector) -> None:
-        self.number, self.collector, self.packets = number, collector, 0
-        self.undecided: Headers | None = None  # all packets so far, while it is unknown whether the flow is Binary
-        self.lags: list[float] = []  # samples of send time minus receive time
-        self.clock = ClockSamples()
-        self._identity_checker, self._sequence_checker = (
-            HeaderChecker(mask_foreign_headers),
-            HeaderChecker(mask_wrong_sequences),
-        )
-        self._last = NO_HEADERS  # the last valid packet
-        self._waiting: list[Headers] = []  # refused before there was a valid packet
-        self._last_seen = self._last_said = (NULL, 0)  # epoch and sequence: of a packet, of a heartbeat
-
-    def add(self, new: Headers) -> None:
-        self.packets += len(new.number)
-        self._add_checked(*self._identity_checker.add(new))
-
-    def finish(self, usual_lag: float) -> None:
-        """`usual_lag`: the lag of other flows, for a flow that is too short to have its own."""
-        headers, bad = (
-            self._identity_checker.add(None)
-            if self.undecided is None
-            else (self.undecided, mask_foreign_headers(self.undecided))
-        )
-        if self.packets <= MAX_LISTED_PACKETS:
-            lag = headers.sent.astype(np.float64) - headers.ts_recv
-            bad |= (np.abs(lag - usual_lag) > MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS) & (headers.ts_recv > 0)
-        self._add_checked(headers, bad)
-        self._add_numbered(*self._sequence_checker.add(None))
-        if self._waiting:
-            refused = concat_headers(self._waiting)
-            self.collector.add_damaged(self.number, refused, refused._replace(sent=refused.ts_recv), is_known=False)
-
-    def _add_checked(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
-        valid = headers
-        if is_damaged.any():
-            good, rows = np.flatnonzero(~is_damaged), np.flatnonzero(is_damaged)
-            valid, damaged = headers.take(good), headers.take(rows)
-            known = concat_headers([self._last, valid])
-            neighbour_rows = np.searchsorted(good, rows) - 1 + len(self._last.number)
-            if len(known.number):
-                self.collector.add_damaged(self.number, damaged, known.take(np.maximum(neighbour_rows, 0)))
-            else:
-                self._waiting.append(damaged)
-        if not len(valid.number):
-            return
-        if self._waiting:
-            waiting = concat_headers(self._waiting)
-            self.collector.add_damaged(self.number, waiting, valid.take(np.zeros(len(waiting.number), np.int64)))
-            self._waiting = []
-        self._last = valid.take(slice(-1, None))
-        some = self.clock.choose(len(valid.number))
-        self.clock.add(valid.ts_recv[some], valid.sent[some])
-        if len(self.lags) < MAX_LISTED_PACKETS and self.packets > MAX_LISTED_PACKETS:
-            self.lags.append(float(self._last.sent[0]) - float(self._last.ts_recv[0]))
-        numbered = valid.number > 0
-        plausible = self._plausible_heartbeats(valid)
-        if not numbered.all():
-            self.collector.add_valid(self.number, plausible.take(~numbered))
-            valid = valid.take(numbered)
-        self._add_numbered(*self._sequence_checker.add(valid))
-
-    def _plausible_heartbeats(self, headers: Headers) -> Headers:
-        """Headers whose announced sequences are near the last one seen, or near what the previous heartbeat said: a
-        single heartbeat that is far from both is damaged."""
-        announced, number, epoch = headers.announced, headers.number, headers.epoch
-        rows = np.flatnonzero(announced)
-        seen_rows = np.maximum.accumulate(np.where(number > 0, np.arange(len(number)), -1))
-        seen = [np.append(column, self._last_seen[n])[seen_rows[rows]] for n, column in enumerate((epoch, number))]
-        said = [np.append(self._last_said[n], column[rows]) for n, column in enumerate((epoch, announced))]
-        is_near = np.zeros(len(rows), np.bool_)
-        for of_epoch, known in (seen, [column[:-1] for column in said]):
-            is_near |= (of_epoch == epoch[rows]) & (np.abs(announced[rows] - known) <= MAX_OVERTAKING)
-        self._last_said = int(said[0][-1]), int(said[1][-1])
-        if seen_rows[-1] >= 0:
-            self._last_seen = int(epoch[seen_rows[-1]]), int(number[seen_rows[-1]])
-        plausible = np.zeros(len(number), np.int64)
-        plausible[rows[is_near]] = announced[rows[is_near]]
-        return headers._replace(announced=plausible)
-
-    def _add_numbered(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
-        if is_damaged.any():
-            damaged, headers = headers.take(is_damaged), headers.take(~is_damaged)
-            self.collector.add_damaged(self.number, damaged, damaged)
-        self.collector.add_valid(self.number, headers)
+def _low_contents(chunks: Chunks) -> Numbers:
+    """Hashes of the messages (the first chunk of each) with numbers that may follow a restart of the numbering."""
+    contents = np.full(len(chunks), UNKNOWN, np.int64)
+    low = np.flatnonzero((chunks.msg_seq_num <= MAX_DISTANCE) & (chunks.current_chunk == 1))
+    if len(low):
+        contents[low] = content_keys(chunks.buffer, chunks.start[low], chunks.end[low])
+    return contents
 
 
 class _FastFlow:
@@ -270,6 +153,7 @@ class _FastFlow:
         self._chunk_parser = ChunkParser()
         self._sequence_checker = HeaderChecker(mask_far_sequences)
         self._epoch, self._previous = NULL, 0
+        self.runs = NumberingRuns()
         self._lags: deque[float] = deque(maxlen=MAX_LAG_SAMPLES)
 
     def add_damaged(self, headers: Headers) -> None:
@@ -285,7 +169,7 @@ class _FastFlow:
         is_empty = np.ones(len(rows), np.bool_)
         is_empty[chunks.packet] = False
         if is_empty.any():
-            self.add_damaged(_binary_headers(batch, rows[is_empty], split))
+            self.add_damaged(binary_headers(batch, rows[is_empty], split))
         if not len(chunks):
             return
         sent = self._send_times(chunks, whole, ts_recv)
@@ -303,6 +187,7 @@ class _FastFlow:
             first,
             zeros.astype(np.bool_),
             zeros,
+            _low_contents(chunks),
         )
         resets = whole[np.isin(peek_templates(chunks)[whole], _fast_reader()[2])]  # type: ignore[arg-type]
         for row in resets.tolist():
@@ -325,7 +210,7 @@ class _FastFlow:
         if is_damaged.any():
             damaged, headers = headers.take(is_damaged), headers.take(~is_damaged)
             self.collector.add_damaged(self.number, damaged, damaged)
-        self.collector.add_valid(self.number, headers)
+        self.collector.add_valid(self.number, self.runs.add(headers, self._median_lag()))
 
     def _misnumbered_rows(self, chunks: Chunks, headers: Headers) -> Numbers:
         """A message also contains its sequence: if sequences are out of order, it must decode and contain the same."""
@@ -366,10 +251,11 @@ class _FastFlow:
     # later, in a clock that may be wrong but steady: so a few samples are enough, except around midnight.
 
     def _lag(self) -> int:
-        if len(self._lags) < MIN_LAG_SAMPLES:
-            return 0
-        lag = int(np.median(self._lags))
+        lag = self._median_lag()
         return lag if abs(lag) > MAX_LAG_DIFFERENCE_NS else 0
+
+    def _median_lag(self) -> int:
+        return int(np.median(self._lags)) if len(self._lags) >= MIN_LAG_SAMPLES else 0
 
     def _sample_lags(self, chunks: Chunks, whole: Numbers, ts_recv: Numbers) -> None:
         if len(whole):

@@ -16,8 +16,8 @@ message (a delta of more than 64 bits). It reports what is wrong with a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,28 @@ class _Table:
     start: int  # of its instructions; 0 if the reference writer encodes it
 
 
+@dataclass
+class NodeArrays:
+    """The columns of a node that the caller has filled as the kernel reads them: addresses by the number of a column or
+    list, 0 where there are none. `masks` has a presence mask for each row."""
+
+    node: Node
+    masks: int
+    values: list[int] = field(init=False)
+    content: list[int] = field(init=False)  # of texts; their `values` are offsets
+    offsets: list[int] = field(init=False)  # of lists
+    children: list[NodeArrays] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.values, self.content = [0] * len(self.node.columns), [0] * len(self.node.columns)
+        self.offsets = [0] * len(self.node.lists)
+
+    def descendants(self) -> Iterator[NodeArrays]:
+        yield self
+        for child in self.children:
+            yield from child.descendants()
+
+
 class Encoder:
     """Encodes batches of messages by one template set. Not thread-safe: use one per thread."""
 
@@ -96,6 +118,15 @@ class Encoder:
         finally:
             self._tables = {}
 
+    def encode_arrays(self, template_id: int, root: NodeArrays, messages: int, rows: int) -> EncodedMessages | None:
+        """Messages of one template from columns that the caller has filled and checked, in order; `rows` counts entries
+        too. None if the kernel does not encode one of them."""
+        if self.reset != "message" or template_id not in self._program.starts:
+            return None
+        self._set_addresses(root)
+        start = self._code.ctypes.data + 8 * e.INSTRUCTION * self._program.starts[template_id]
+        return self._encode_rows(np.full(messages, start), np.arange(messages), rows, lambda _: None)
+
     def _in_order(self) -> tuple[list[_Table], Offsets, Offsets]:
         """The tables, and for each message its table's number and its row."""
         tables, outer = list(self._tables.values()), self._outer_rows()
@@ -130,7 +161,7 @@ class Encoder:
             self._set_addresses(columns)
         return _Table(root, batch, message, columns, start)
 
-    def _set_addresses(self, root: NodeColumns) -> None:
+    def _set_addresses(self, root: NodeColumns | NodeArrays) -> None:
         """Make the instructions of a template read these columns."""
         word_indexes: list[int] = []
         addresses: list[int] = []
@@ -143,9 +174,21 @@ class Encoder:
         self._code.reshape(-1)[word_indexes] = addresses
 
     def _write(self, tables: list[_Table], owners: Offsets, rows: Offsets) -> EncodedMessages:
-        arguments, count = self._arguments, len(rows)
-        starts = np.array([table.start for table in tables], np.int64)[owners] if count else rows
+        starts = np.array([table.start for table in tables], np.int64)[owners] if len(rows) else rows
         total = sum(columns.rows for table in tables for columns in table.columns.descendants())
+
+        def encode_one(message: int) -> bytes:
+            return self._encode_with_reference(tables[owners[message]], int(rows[message]))
+
+        encoded = self._encode_rows(starts, rows, total, encode_one)
+        assert encoded is not None, "the reference writer encodes or raises"
+        return encoded
+
+    def _encode_rows(
+        self, starts: Offsets, rows: Offsets, total: int, encode_one: Callable[[int], bytes | None]
+    ) -> EncodedMessages | None:
+        """Encode messages; those that the kernel leaves by `encode_one`, None if that does not either."""
+        arguments, count = self._arguments, len(rows)
         memory = self._pool.acquire(BYTES_PER_ROW * total + e.SLACK)
         ends = np.zeros(count, np.int64)
         arguments[e.STARTS], arguments[e.ROWS], arguments[e.ENDS] = (a.ctypes.data for a in (starts, rows, ends))
@@ -159,7 +202,10 @@ class Encoder:
                 memory = self._grow(memory, used, 2 * memory.nbytes)
                 arguments[e.EPOCH] += 1  # discards what the message has put into the dictionaries
             elif arguments[e.STATUS] == e.USE_REFERENCE:
-                content = self._encode_with_reference(tables[owners[at]], int(rows[at]))
+                content = encode_one(at)
+                if content is None:
+                    arguments[e.EPOCH] += count
+                    return None
                 if used + len(content) > memory.nbytes:
                     memory = self._grow(memory, used, 2 * memory.nbytes + len(content))
                 memory.array[used : used + len(content)] = np.frombuffer(content, np.uint8)

@@ -1,26 +1,47 @@
-"""The files of a bulk capture: rolling files for each protocol, channel, stream and line, as a recorder writes them.
+"""Rolling captures of a recording: a series of files for each line of each stream, listed in a manifest when closed.
 
 A file is named after the time of its first packet, so that names sort by time; while it grows it has the suffix
-`.part`. It is listed in the manifest when it is closed, and only then.
+`.part`. It is listed in the manifest when it is closed, and only then. What a killed recorder left open is closed by
+the next one in that directory (`close_unfinished`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import struct
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from umdf.errors import CaptureError
-from umdf.exchange.publish.sinks import Packets
-from umdf.transport.pcap_writer import Endpoint, PcapWriter
-from umdf.units import fix_timestamp
+from ..errors import CaptureError
+from ..units import fix_timestamp
+from .capture import open_capture
+from .pcap_writer import Endpoint, PcapWriter
+from .recording import MANIFEST
 
-MANIFEST = "manifest.jsonl"
 PART_SUFFIX = ".part"
+LOCK = ".recorder.lock"
 FRAME_OVERHEAD_BYTES = 16 + 42  # record, Ethernet, IPv4 and UDP headers
+RECORD_HEADER_BYTES = 16
+
+
+class TimedPackets(Protocol):
+    """What a series needs of packets: their bytes and times."""
+
+    @property
+    def buffer(self) -> NDArray[np.uint8]: ...
+    @property
+    def start(self) -> NDArray[np.int64]: ...
+    @property
+    def end(self) -> NDArray[np.int64]: ...
+    @property
+    def ts_ns(self) -> NDArray[np.int64]: ...
 
 
 @dataclass(frozen=True)
@@ -83,7 +104,7 @@ class RollingFiles:
         self._path = Path()
         self._first_ns = self._last_ns = self._packets = self._bytes = 0
 
-    def write(self, packets: Packets) -> None:
+    def write(self, packets: TimedPackets) -> None:
         """Write packets in order of time. Files roll between packets."""
         start, end, ts_ns, first = packets.start, packets.end, packets.ts_ns, 0
         while first < len(start):
@@ -111,6 +132,11 @@ class RollingFiles:
         if self._writer is not None and now_ns - self._first_ns >= self._roll_ns:
             self.close()
 
+    def flush(self) -> None:
+        """Write what is buffered: a process that is killed loses only what came after."""
+        if self._writer is not None:
+            self._writer.flush()
+
     @property
     def _endpoints(self) -> tuple[Endpoint, Endpoint]:
         return self.flow.source, self.flow.dest
@@ -136,3 +162,40 @@ class RollingFiles:
         flow = self.flow
         identity = (self._path.name, flow.protocol, flow.channel, flow.stream, flow.line, True)
         self._manifest.add(ManifestEntry(*identity, self._first_ns, self._last_ns, self._packets, self._bytes))
+
+
+def lock_recording(directory: Path) -> int:
+    """Claim a directory for this process, as long as the returned file is open."""
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise CaptureError(f"{directory} is being recorded by another process", "use another directory") from None
+    return descriptor
+
+
+def close_unfinished(manifest: Manifest) -> list[Path]:
+    """Close and list the files that a killed recorder left open; returns them. Call it with the directory locked."""
+    closed = []
+    for part in sorted(manifest.directory.glob(f"*.pcap{PART_SUFFIX}")):
+        path = part.with_name(part.name.removesuffix(PART_SUFFIX))
+        first_ns = last_ns = packets = end = 0
+        with open_capture(part) as capture:
+            for batch in capture:
+                first_ns, last_ns = first_ns or int(batch.ts_ns[0]), int(batch.ts_ns[-1])
+                packets, end = packets + len(batch), int(batch.offset[-1])
+        if not packets:
+            part.unlink()
+            continue
+        with part.open("r+b") as file:  # without a record that was not written completely
+            file.seek(end)
+            included = struct.unpack("<8xI4x", file.read(RECORD_HEADER_BYTES))[0]
+            size = end + RECORD_HEADER_BYTES + included
+            file.truncate(size)
+        part.rename(path)
+        _, protocol, channel, stream, line = path.name.removesuffix(".pcap").rsplit("-", 4)
+        identity = path.name, protocol, int(channel), stream, line, True
+        manifest.add(ManifestEntry(*identity, first_ns, last_ns, packets, size))
+        closed.append(path)
+    return closed

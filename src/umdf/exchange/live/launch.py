@@ -1,0 +1,69 @@
+"""Opens an exchange with all its outputs: UDP, captures with their truth, the control socket."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from umdf.errors import ConfigError
+from umdf.exchange.live import schedule as s
+from umdf.exchange.live.outputs import Captures, OpenLine, sinks_of, udp_lines
+from umdf.exchange.live.running_market import RunningMarket
+from umdf.exchange.live.settings import ExchangeSettings
+
+
+@dataclass(frozen=True)
+class Outputs:
+    captures: Path | None = None  # a directory that gets capture/ and truth/
+    sends_udp: bool = True
+    control: Path | None = None
+
+
+@dataclass(frozen=True)
+class OpenedExchange:
+    exchange: RunningMarket
+    wait: Callable[[float], None]  # seconds; commands of the operator are answered meanwhile
+    captures: Captures | None
+
+    @property
+    def summary(self) -> str:
+        settings = self.exchange.settings
+        start = s.local_datetime(self.exchange.now_ns).strftime("%Y-%m-%d %H:%M:%S")
+        channels = ", ".join(f"{channel.protocol} {channel.channel}" for channel in settings.channels)
+        return f"{int(self.exchange.market.is_listed.sum()):,} instruments from {start}; channels {channels}"
+
+    def result(self) -> dict[str, Any]:
+        """What it did, for people and scripts."""
+        exchange, totals = self.exchange, self.captures.manifest.totals if self.captures else None
+        packets = sum(row[3] for publisher in exchange.publication.publishers for row in publisher.sequences())
+        return {
+            "time": s.local_datetime(exchange.now_ns).isoformat(timespec="milliseconds"),
+            "records": exchange.records,
+            "trades": exchange.trade_count,
+            "packets": packets,
+            "files": totals.files if totals else 0,
+            "bytes": totals.bytes if totals else 0,
+        }
+
+
+@contextmanager
+def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[OpenedExchange]:
+    """An exchange at its start; at the end everything is closed."""
+    if not outputs.sends_udp and outputs.captures is None:
+        raise ConfigError("nothing is published: neither UDP nor captures", "use --captures DIR, or leave --no-udp out")
+    with ExitStack() as stack:
+        wait = time.sleep
+        openers: list[OpenLine] = []
+        captures = None
+        if outputs.captures is not None:
+            captures = Captures(outputs.captures / "capture")
+            openers.append(captures.open_line)
+        if outputs.sends_udp:
+            openers.append(udp_lines(settings.network.ttl))
+        exchange = RunningMarket(settings, sinks_of(settings, openers))
+        stack.callback(exchange.close)
+        yield OpenedExchange(exchange, wait, captures)

@@ -1,0 +1,61 @@
+"""Where an exchange publishes: captures on disk, and whatever else is given (UDP), for each line of each stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from umdf.errors import ConfigError
+from umdf.exchange.bulk.settings import SECOND_NS
+from umdf.exchange.live.settings import ExchangeSettings
+from umdf.exchange.publish.channel_settings import ChannelSettings
+from umdf.exchange.publish.sinks import Sink, TeeSink, UdpSink
+from umdf.transport.channels_file import ChannelAddresses, LineAddress
+from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles
+from umdf.transport.udp_sender import UdpDestination, UdpSender
+
+OpenLine = Callable[[ChannelAddresses, str, LineAddress], Sink]  # channel, stream, line
+SOURCE = "127.0.0.1"
+SOURCE_PORT_OFFSET = 20_000
+ROLL_BYTES, ROLL_S = 256 << 20, 3_600
+
+
+class Captures:
+    """Rolling capture files with a manifest, in a directory that has none yet."""
+
+    def __init__(self, directory: Path, roll_bytes: int = ROLL_BYTES, roll_s: int = ROLL_S) -> None:
+        if directory.exists() and any(directory.iterdir()):
+            raise ConfigError(f"{directory} is not empty", "use a new directory, or delete it first")
+        directory.mkdir(parents=True, exist_ok=True)
+        self.manifest, self._roll = Manifest(directory), (roll_bytes, roll_s * SECOND_NS)
+
+    def open_line(self, channel: ChannelAddresses, stream: str, line: LineAddress) -> Sink:
+        dest = line.address, line.port
+        source = SOURCE, max(line.port - SOURCE_PORT_OFFSET, 1)
+        flow = Flow(channel.protocol, channel.number, stream, line.line, source, dest)
+        return RollingFiles(self.manifest, flow, *self._roll)
+
+
+def udp_lines(ttl: int) -> OpenLine:
+    """Opens a socket for each line."""
+
+    def open_line(channel: ChannelAddresses, stream: str, line: LineAddress) -> Sink:
+        return UdpSink(UdpSender(UdpDestination(line.address, line.port, line.interface, ttl)))
+
+    return open_line
+
+
+def sinks_of(
+    settings: ExchangeSettings, openers: Sequence[OpenLine]
+) -> Callable[[ChannelSettings], Mapping[str, Sink]]:
+    """How the exchange opens the sinks of a channel: one of each kind, for each line of each stream."""
+    addresses = {(channel.number, channel.protocol): channel for channel in settings.addresses}
+
+    def open_sinks(channel: ChannelSettings) -> Mapping[str, Sink]:
+        of_channel = addresses[channel.channel, channel.protocol]
+        return {
+            stream: TeeSink([opener(of_channel, stream, line) for line in lines for opener in openers])
+            for stream, lines in of_channel.streams.items()
+        }
+
+    return open_sinks

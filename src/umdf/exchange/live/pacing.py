@@ -1,0 +1,43 @@
+"""Runs an exchange at the pace of a clock: real time, or N times as fast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+NEVER = 1 << 62
+
+
+class Advances(Protocol):
+    now_ns: int
+
+    def advance(self, now_ns: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Pace:
+    speed: float = 1.0  # simulated seconds in a second
+    tick_ms: int = 5
+    duration_s: float | None = None  # simulated; None: without end
+
+
+def run_paced(
+    exchange: Advances,
+    wait: Callable[[float], None],
+    pace: Pace,
+    is_stopped: Callable[[], bool],
+    clock_ns: Callable[[], int] = time.monotonic_ns,
+) -> None:
+    """Advance the exchange tick by tick, and call `wait` with the seconds in between. What is late is not skipped: the
+    next tick is longer."""
+    first_ns, started_ns = exchange.now_ns, clock_ns()
+    end_ns = NEVER if pace.duration_s is None else first_ns + round(pace.duration_s * 1e9)
+    tick_ns = pace.tick_ms * 1_000_000
+    next_ns = started_ns
+    while exchange.now_ns < end_ns and not is_stopped():
+        next_ns = max(next_ns + tick_ns, clock_ns())
+        wait(max(next_ns - clock_ns(), 0) / 1e9)
+        due_ns = first_ns + round((clock_ns() - started_ns) * pace.speed)
+        exchange.advance(min(max(due_ns, exchange.now_ns), end_ns))

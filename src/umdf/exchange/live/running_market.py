@@ -1,0 +1,153 @@
+"""The exchange as it runs: the order flow, the schedule, periodic statistics, and the publishers of all channels.
+
+    running = RunningMarket(settings, open_sinks)
+    running.advance(now_ns)        # everything that is due by then
+
+Invariant: no clock and no thread: the exchange is where its last `advance` has brought it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+
+import numpy as np
+
+from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
+from umdf.exchange.instruments.listing import Listing, generate_listing
+from umdf.exchange.live import schedule as s
+from umdf.exchange.live.settings import ExchangeSettings
+from umdf.exchange.live.trading_steps import TradingSteps
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.market import BATCH_ROWS, Records
+from umdf.exchange.matching.order_entry import MatchingEngine
+from umdf.exchange.publish.channel_settings import FAST, SBE, ChannelSettings
+from umdf.exchange.publish.control_records import control_records
+from umdf.exchange.publish.fast_publisher import FastPublisher
+from umdf.exchange.publish.news import NewsItem
+from umdf.exchange.publish.publication import Publication
+from umdf.exchange.publish.publisher import Publisher
+from umdf.exchange.publish.sbe_publisher import SbePublisher
+from umdf.exchange.publish.sinks import Sink
+from umdf.exchange.session.trading_session import TradingSession
+from umdf.exchange.statistics.statistics import Statistics
+from umdf.exchange.truth.book_history import BookHistory
+
+PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
+NEVER = 1 << 62
+QUIET_NS = SECOND_NS  # between two looks at the clock while nothing trades
+OpenSinks = Callable[[ChannelSettings], Mapping[str, Sink]]
+
+
+class RunningMarket:
+    def __init__(self, settings: ExchangeSettings, open_sinks: OpenSinks, history: BookHistory | None = None) -> None:
+        self.settings, self.now_ns = settings, settings.start_ns
+        self.schedule = s.Schedule(settings.timetable)
+        self.listing = _listing(settings)
+        self.engine = MatchingEngine(self.listing, _bulk_settings(settings), self.now_ns)
+        self.market = self.engine.market
+        self.market.table[k.HEARTBEAT_NS] = NEVER  # each channel has heartbeats of its own
+        self.market.instruments[self.listing.initial_count :, k.I_STATE] = k.UNKNOWN
+        self.session = TradingSession(self.market, self.flush)
+        self.statistics = Statistics(self.market, self.flush)
+        self._news: list[NewsItem] = []
+        publishers = [
+            PUBLISHERS[channel.protocol](channel, self.listing, open_sinks(channel), history, self._news)
+            for channel in settings.channels
+        ]
+        self.publication = Publication(publishers, self.market, self._phase_records)
+        self.records = 0  # of the journal
+        self.trading = TradingSteps(self)
+        self._start()
+
+    # Time
+
+    def _start(self) -> None:
+        """Do what the schedule has done by the start: the week's start, and the steps of the day until now."""
+        day = s.local_datetime(self.now_ns).date()
+        earlier = [
+            step for step in self.schedule.steps_of(day) if step.ts_ns <= self.now_ns and step.name != s.START_WEEK
+        ]
+        self._steps = self.schedule.steps_after(self.now_ns)
+        self._next_step = next(self._steps)
+        if not self.schedule.is_down(self.now_ns):
+            for step in chain([s.Step(self.now_ns, s.START_WEEK)], earlier):
+                if step.ts_ns == self.now_ns or step.name != s.START_WEEK:
+                    self.trading.run_step(step)
+        self.flush()
+
+    def advance(self, now_ns: int) -> None:
+        """Do everything that is due by a time."""
+        while self.now_ns < now_ns:
+            due_ns = min(now_ns, max(min(self._next_step.ts_ns, self.trading.next_due_ns), self.now_ns + 1))
+            self._run_order_flow(due_ns)
+            self.now_ns = max(self.now_ns, due_ns)
+            self._set_market_time()
+            while self._next_step.ts_ns <= self.now_ns:
+                step, self._next_step = self._next_step, next(self._steps)
+                self.trading.run_step(step)
+            self.trading.run_due(self.now_ns)
+            self.flush()
+
+    def _run_order_flow(self, until_ns: int) -> None:
+        market = self.market
+        if not self.settings.messages_per_s or not self.trading.is_trading:
+            return
+        while True:
+            target = BATCH_ROWS - market.rows
+            rows = market.rows
+            market.run_order_flow(target, until_ns)
+            if market.rows - rows < target:
+                return
+            self.flush()
+
+    def start_order_flow(self) -> None:
+        """Let orders arrive from now on: none has been due while nothing traded."""
+        self.market.table[[k.NEXT_ARRIVAL, k.REGIME_END, k.SILENT_UNTIL]] = self.now_ns
+
+    def _set_market_time(self) -> None:
+        """Let what is not an order of the flow happen now."""
+        table = self.market.table
+        table[k.LAST_TS] = max(int(table[k.LAST_TS]), self.now_ns)
+
+    # Publishing
+
+    def flush(self) -> None:
+        """Publish the journal so far, and what else every channel sends by now; while the platform is down, nothing."""
+        records = self.engine.take_records()
+        self.records += len(records)
+        self.statistics.on_trades(records)
+        if self.trading.is_up:
+            self.publication.publish(records, max(self.now_ns, self.market.now))
+
+    def _phase_records(self) -> Records:
+        """The phases of all groups as they are now."""
+        phases = self.session.phases
+        records = control_records(k.GROUP_PHASE, np.full(len(phases), self.market.now))
+        records[:, k.ID], records[:, k.AUX], records[:, k.FLAGS] = np.arange(len(phases)), phases, k.SNAPSHOT
+        return records
+
+    def add_news(self, item: NewsItem) -> None:
+        self._news.append(item)
+        self.market.append(k.NEWS, None, id=len(self._news) - 1)
+
+    @property
+    def trade_count(self) -> int:
+        """Trades of the session."""
+        return int(self.market.instruments[:, k.I_TRADES].sum())
+
+    def close(self) -> None:
+        """Publish what is left, and close all sinks."""
+        self.flush()
+        self.publication.close()
+
+
+def _bulk_settings(settings: ExchangeSettings) -> BulkSettings:
+    """The settings of what the bulk day and the live exchange have in common."""
+    rate = max(settings.messages_per_s, 10)
+    day = s.days_since_1970(settings.start.date())
+    return BulkSettings(1 << 40, settings.instruments, seed=settings.seed, rate=rate, trading_date=day)
+
+
+def _listing(settings: ExchangeSettings) -> Listing:
+    return generate_listing(_bulk_settings(settings), np.random.default_rng([settings.seed, 0]))

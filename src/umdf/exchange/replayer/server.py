@@ -1,0 +1,58 @@
+"""A replayer on a TCP port. One server and one session of a client serve all channels (13.7)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Thread
+
+from umdf.exchange.replayer.connection import CompIds, ReplayerConnection, ReplayerId
+from umdf.exchange.replayer.retention import SESSION
+from umdf.exchange.replayer.service import AVAILABLE_AFTER_MS, ReplayService
+from umdf.transport.tcp import Address, TcpLimits, TcpLoop
+
+
+@dataclass(frozen=True)
+class ReplayerSettings:
+    address: Address
+    comp_id: str
+    clients: frozenset[str] = frozenset()  # CompIDs that may log on; empty: everyone
+    retention: str = SESSION
+    available_after_ms: int = AVAILABLE_AFTER_MS
+    max_sessions: int = 512
+
+
+@dataclass
+class ReplayerServer:
+    """Serves in a thread of its own until `stop`."""
+
+    settings: ReplayerSettings
+    service: ReplayService
+    log: Callable[[str], None] = lambda _: None
+    clock_ns: Callable[[], int] = time.time_ns
+    _stop: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        replayer, comp_ids = ReplayerId(settings.comp_id, settings.clients), CompIds(settings.clients)
+        self._loop = TcpLoop(TcpLimits(max_connections=settings.max_sessions), self.clock_ns)
+
+        def connection() -> ReplayerConnection:
+            return ReplayerConnection(replayer, comp_ids, self.service, self.clock_ns(), self.log)
+
+        self.address = self._loop.listen(settings.address, connection)
+        self._thread = Thread(target=self._loop.run, args=(self._stop,), name="replayer", daemon=True)
+
+    @property
+    def session_count(self) -> int:
+        return self._loop.connection_count
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._loop.close()

@@ -1,0 +1,101 @@
+"""Phases of groups and states of instruments: their changes and auctions, as records of the journal.
+
+An auction is uncrossed before the change that ends it (11.1). An instrument that separates from its group (1174=101)
+keeps its own state until it rejoins it (1174=102).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.market import Indices, Market
+
+SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
+PRE_CLOSE = FORBIDDEN = 18  # of a group, of an instrument (11.1)
+AUCTIONS = (k.RESERVED, k.FINAL_CLOSING_CALL)
+CLEARED_BY_SESSION_CHANGE = (
+    k.S_OPENING,
+    k.S_THEORETICAL,
+    k.S_HIGH,
+    k.S_LOW,
+    k.S_EXECUTION,
+    k.S_VOLUME,
+    k.S_LAST,
+    k.S_INDEX_VALUE,
+    k.S_VOLATILITY,
+    k.S_EXERCISE_VOLUME,
+    k.S_EX_PIT_VOLUME,
+)  # 11.3
+
+
+class TradingSession:
+    def __init__(self, market: Market, flush: Callable[[], None]) -> None:
+        self._market, self._flush, self._listing = market, flush, market.listing
+        self.phases = np.zeros(len(self._listing.groups), np.int64)  # of the groups; 0: none yet
+
+    def phase_of(self, index: int) -> int:
+        """The phase of the group of an instrument."""
+        return int(self.phases[self._listing.group[index]])
+
+    def is_separated(self, index: int) -> bool:
+        return bool(self._market.instruments[index, k.I_EVENT] == SEPARATES)
+
+    def groups_of(self, *types: int) -> list[int]:
+        return sorted(set(self._listing.group[np.isin(self._listing.type, types)].tolist()))
+
+    def listed(self, group: int) -> Indices:
+        """The listed instruments of a group."""
+        return np.flatnonzero((self._listing.group == group) & self._market.is_listed)
+
+    # Changes
+
+    def change_phase(self, groups: Iterable[int], phase: int, event: int = k.NULL) -> None:
+        """Change the phase of groups, and the state of the instruments that follow it."""
+        table = self._market.instruments
+        for group in groups:
+            self.phases[group] = phase
+            listed = self.listed(group)
+            self._market.append(k.GROUP_PHASE, None, id=group, aux=phase, code=event)
+            table[listed, k.I_PHASE] = phase
+            following = listed[table[listed, k.I_EVENT] != SEPARATES]
+            table[following, k.I_STATE], table[following, k.I_STATE_TS] = phase, self._market.now
+
+    def change_state(self, index: int, state: int, event: int, opens_at: int = k.NULL) -> None:
+        self._market.append(k.STATE, index, aux=state, code=event, insert=opens_at)
+        row = self._market.instruments[index]
+        row[k.I_STATE], row[k.I_EVENT], row[k.I_STATE_TS] = state, event, self._market.now
+
+    def separate(self, index: int, state: int, opens_at: int = k.NULL) -> None:
+        """Give an instrument a state of its own; an auction that it leaves ends with its trades."""
+        self._end_auction(index, state)
+        self.change_state(index, state, SEPARATES, opens_at)
+
+    def rejoin(self, index: int) -> None:
+        """Return to the phase of the group; an auction that it leaves ends with its trades."""
+        self._end_auction(index, self.phase_of(index))
+        self.change_state(index, self.phase_of(index), REJOINS)
+
+    def _end_auction(self, index: int, state: int) -> None:
+        before = self._market.instruments[index, k.I_STATE]
+        if before in AUCTIONS and before != state:
+            self._market.uncross_one(index, self._flush)
+
+    def change_session(self, groups: Iterable[int], phase: int) -> None:
+        """End the day: the statistics of the session are reset (1174=4, 11.3)."""
+        groups = list(groups)
+        self.change_phase(groups, phase, SESSION_CHANGE)
+        members = np.isin(self._listing.group, groups)
+        for statistic in CLEARED_BY_SESSION_CHANGE:
+            self._market.statistic_values(statistic)[members, k.V_PRESENT] = 0
+        self._market.clear_session(np.flatnonzero(members))
+
+    def end_auctions(self, group: int) -> None:
+        """Uncross the instruments of a group that follow its phase, which is an auction (11.1)."""
+        table, listed = self._market.instruments, self.listed(group)
+        following = (table[listed, k.I_EVENT] != SEPARATES) & np.isin(table[listed, k.I_STATE], AUCTIONS)
+        has_orders = table[listed, k.I_BIDS] + table[listed, k.I_ASKS] > 0
+        for index in listed[following & has_orders].tolist():
+            self._market.uncross_one(index, self._flush)

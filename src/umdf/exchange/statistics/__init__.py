@@ -1,0 +1,1 @@
+"""Statistics besides those of trades: limits, closing and settlement prices, volumes, indexes."""

@@ -1,0 +1,263 @@
+"""One channel, received live: a session of its own, its state, and what it reports. No I/O and no clock.
+
+    feed.receive(packets, rows)     # of this channel's lines
+    feed.advance(now_ns)            # everything that is due by now
+    feed.take_events()              # and feed.take_batches(): market data
+    feed.wanted_lines()             # what should be joined
+
+Invariant: nothing here decides what is right. Trust is that of `sync`; the state follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.feed.channel_states import JOINED_STREAMS, TRANSITIONS, FeedState, Signal
+from umdf.feed.events import BookChanged, EpochStarted, FeedEvent, GapOpened, StateChanged, TrustChanged
+from umdf.feed.feed_lines import PROTOCOLS, FeedLine, channel_key, feed_lines, session_streams
+from umdf.market.families import NULL
+from umdf.market.rows import Events
+from umdf.sync import session as sessions
+from umdf.sync.arbitration import ArbitrationResult, StepKind
+from umdf.sync.channel import Channel
+from umdf.sync.stream_detection import CapturedPackets
+from umdf.sync.trust import HEALTHY, Trust, TrustLevel
+from umdf.transport.channels_file import ChannelAddresses
+from umdf.wire.fast.templates import TemplateSet
+from umdf.wire.sbe.schema import Schema
+
+SILENT_HEARTBEATS = 3  # 4.1.1, 4.2.7
+LAST = 128  # of the flags: the end of an event
+# Trust of all instruments is read again so often while something is wrong: at most a tenth of the time.
+CHECK_NS, CHECK_NS_PER_INSTRUMENT = 100_000_000, 50_000
+
+
+@dataclass(frozen=True)
+class FeedSettings:
+    keeps_joined: bool = False  # the instrument and snapshot streams, although nothing is missing
+    wait_ms: int = 20  # for the other line, before a hole is a gap (13.7)
+
+
+@dataclass
+class LineQuality:
+    """Units of one incremental line, summed up."""
+
+    delivered: int = 0  # came first, or alone
+    duplicates: int = 0
+    late: int = 0
+    quarantined: int = 0
+    set_aside: int = 0
+    conflicts: int = 0
+
+
+@dataclass
+class ChannelTotals:
+    units: int = 0  # delivered in order
+    missing: int = 0  # sequences of gaps, when they were opened
+    filled: int = 0
+    gaps: int = 0
+    epochs: int = 0
+    lines: dict[str, LineQuality] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TapRecord:
+    """What one batch of units did to the books of its instruments. Feed packets one by one to see each of them."""
+
+    feed: ChannelFeed
+    events: Events
+    before: dict[int, NDArray[np.void]]  # entries of each book (book.views.ENTRY_DTYPE)
+    after: dict[int, NDArray[np.void]]
+
+
+class ChannelFeed:
+    def __init__(
+        self,
+        addresses: ChannelAddresses,
+        schema: Schema,
+        templates: TemplateSet,
+        settings: FeedSettings | None = None,
+        tap: Callable[[TapRecord], None] | None = None,
+    ) -> None:
+        self.addresses, self.key = addresses, channel_key(addresses)
+        self.settings = settings or FeedSettings()
+        self.state, self.totals = FeedState.WAITING, ChannelTotals()
+        self.lines = feed_lines(addresses)
+        self._tap, self._books_before = tap, {}
+        self._streams = session_streams(addresses)
+        self.session = sessions.Session(
+            self._streams,
+            schema,
+            templates,
+            observer=self._observe,
+            before_events=self._observe_before if tap else None,
+            arbitrations=self._count,
+            silence_s=SILENT_HEARTBEATS * addresses.heartbeat_s,
+        )
+        self._session_key = PROTOCOLS[self.key.protocol], self.key.number
+        self._is_list_complete = "instruments" not in addresses.streams
+        self._events: list[FeedEvent] = []
+        self._batches: list[Events] = []
+        self._doubts: dict[int, Trust] = {}  # instruments that are not healthy
+        self._is_new_epoch = False
+        self._has_news = False  # something that may change trust has happened since the last check
+        self._next_check_ns = 0
+        self.latency_ns: int | None = None  # of the last unit, from sending to receiving
+
+    @property
+    def channel(self) -> Channel:
+        return self.session.channels[self._session_key]
+
+    @property
+    def doubted_count(self) -> int:
+        """Instruments that were not healthy when it was last checked."""
+        return len(self._doubts)
+
+    @property
+    def last_seen_ns(self) -> int:
+        return self.session.last_seen_ns(self._session_key)
+
+    # Input.
+
+    def receive(self, packets: CapturedPackets, names: Sequence[Hashable], rows: NDArray[np.int64]) -> None:
+        """Rows of received packets, which are named by their lines. Nothing is applied until `advance`."""
+        self.session.add(packets, list(names), rows)
+
+    def advance(self, now_ns: int) -> None:
+        """Apply everything that is in order, and do what is due by now."""
+        self.session.advance(now_ns)
+        channel = self.channel
+        if self._is_new_epoch:
+            self._is_new_epoch, self._has_news = False, True
+            self._signal(Signal.EPOCH_STARTED, now_ns)
+        self._report_gaps(channel)
+        last_seen = self.last_seen_ns
+        if last_seen:
+            silent_s = (now_ns - last_seen) / 1e9
+            is_silent = silent_s > SILENT_HEARTBEATS * self.addresses.heartbeat_s
+            channel.silent_s = silent_s if is_silent else None
+            self._signal(Signal.FELL_SILENT if is_silent else Signal.RECEIVED, now_ns)
+        self._has_news |= self.state != FeedState.LIVE
+        if self.state != FeedState.WAITING and now_ns >= self._next_check_ns:
+            self._check_trust(channel, now_ns)
+
+    # Output.
+
+    def take_events(self) -> list[FeedEvent]:
+        taken, self._events = self._events, []
+        return taken
+
+    def take_batches(self) -> list[Events]:
+        """Events of the incremental stream, in the order in which they were applied."""
+        taken, self._batches = self._batches, []
+        return taken
+
+    def wanted_lines(self) -> set[FeedLine]:
+        """The lines that should be received now."""
+        is_all = self.settings.keeps_joined
+        return {line for line in self.lines if is_all or line.kind in JOINED_STREAMS[self.state]}
+
+    def instrument_ids(self) -> set[int]:
+        return {*self.channel.state.instruments.ids(), *self.channel.instrument_ids()}
+
+    def symbol_of(self, instrument_id: int) -> str | None:
+        return self.channel.state.instruments.symbol_of(instrument_id)
+
+    # What happened.
+
+    def _signal(self, signal: Signal, now_ns: int) -> None:
+        after = TRANSITIONS[self.state].get(signal)
+        if after is not None:
+            self._events.append(StateChanged(self.key, self.state, after, now_ns))
+            self.state = after
+            self._next_check_ns = now_ns
+
+    def _report_gaps(self, channel: Channel) -> None:
+        opened, totals = channel.gaps.opened, self.totals
+        for gap in opened[totals.gaps :]:
+            totals.missing += gap.last - gap.first + 1
+            self._events.append(GapOpened(self.key, gap))
+            self._has_news, self._next_check_ns = True, 0
+        totals.gaps, totals.filled = len(opened), channel.gaps.filled_count
+
+    def _check_trust(self, channel: Channel, now_ns: int) -> None:
+        """Report what has changed. Books that become stale without a gap are found here too, a little later."""
+        ids = self.instrument_ids()
+        self._next_check_ns = now_ns + CHECK_NS + CHECK_NS_PER_INSTRUMENT * len(ids)
+        if not self._has_news and not channel.trust.has_stale():
+            return
+        found = {number: trust for number in ids if not (trust := channel.book_trust(number)).is_healthy}
+        if self.state in (FeedState.LIVE, FeedState.HEALING, FeedState.SILENT):
+            for number in sorted(found.keys() | self._doubts.keys()):
+                before, after = self._doubts.get(number, HEALTHY), found.get(number, HEALTHY)
+                if before.level != after.level:
+                    self._events.append(TrustChanged(self.key, number, self.symbol_of(number), before, after))
+        self._doubts, self._has_news = found, False
+        # Once it was complete: instruments that are deleted later leave fewer than the list had.
+        self._is_list_complete |= channel.state.instruments.is_complete
+        if found:
+            self._signal(Signal.DOUBTED, now_ns)
+        elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
+            self._signal(Signal.HEALTHY, now_ns)
+
+    def _count(self, _: sessions.ChannelKey, result: ArbitrationResult) -> None:
+        self.totals.units += len(result.units)
+        for step in result.steps:
+            if step.kind == StepKind.EPOCH:
+                self.totals.epochs += 1
+                self._events.append(EpochStarted(self.key, step.epoch, step.first))
+                self._is_new_epoch = True
+        for number, delivered in enumerate(np.bincount(result.units.line).tolist()):
+            if delivered:
+                self._quality(number).delivered += delivered
+        for number, counts in result.line_counts.items():
+            quality = self._quality(number)
+            for name, value in vars(counts).items():
+                setattr(quality, name, getattr(quality, name) + value)
+
+    def _quality(self, line_number: int) -> LineQuality:
+        line = self._streams[line_number].name
+        assert isinstance(line, FeedLine)
+        return self.totals.lines.setdefault(line.line, LineQuality())
+
+    def _observe(self, _: sessions.ChannelKey, events: Events) -> None:
+        self._batches.append(events)
+        units = events.units
+        if len(units) and units.ts_send[-1] != NULL:
+            self.latency_ns = int(units.ts_recv[-1] - units.ts_send[-1])
+        if self._tap is not None:
+            self._tap(TapRecord(self, events, self._books_before, self._books_of(events)))
+
+    def _observe_before(self, _: sessions.ChannelKey, events: Events) -> None:
+        self._books_before = self._books_of(events)
+
+    def _books_of(self, events: Events) -> dict[int, NDArray[np.void]]:
+        numbers = set(_book_ids(events).tolist())
+        if NULL in numbers:  # a channel reset empties all books
+            numbers = numbers - {NULL} | self.channel.instrument_ids()
+        books = {number: self.channel.book(number) for number in numbers}
+        return {number: book.entries.copy() for number, book in books.items() if book is not None}
+
+    def book_changes(self, events: Events) -> list[BookChanged]:
+        """The books that a batch changed, in the order of their last updates. A stale book does not change."""
+        rows, ids = events.rows("mbo"), _book_ids(events)
+        _, last_from_end = np.unique(ids[::-1], return_index=True)
+        changes: dict[int, BookChanged] = {}
+        for row in np.sort(len(ids) - 1 - last_from_end).tolist():
+            unit, is_last = int(rows.unit[row]), bool(int(rows.column("flags")[row]) & LAST)
+            sequence, ts_recv = int(events.units.sequence[unit]), int(events.units.ts_recv[unit])
+            # A channel reset states no instrument: it empties all books (4.2.9).
+            numbers = [int(ids[row])] if ids[row] != NULL else sorted(self.channel.instrument_ids())
+            for number in numbers:
+                if self.channel.book_trust(number).level != TrustLevel.STALE:
+                    changed = BookChanged(self.key, number, self.symbol_of(number), sequence, ts_recv, is_last)
+                    changes[number] = changed
+        return list(changes.values())
+
+
+def _book_ids(events: Events) -> NDArray[np.int64]:
+    return events.rows("mbo").column("instrument_id")

@@ -1,0 +1,215 @@
+"""The live client: receives the channels of a file, and gives their books and events.
+
+    live = umdf.Live("channels.toml")
+    for row in live.subscribe(schema="trades", symbols=["PETR4"]): ...
+
+    live.subscribe(schema="books", callback=on_book)   # or callbacks, for any number of schemas
+    live.run()
+    live.book("PETR4"), live.trust("PETR4")            # at any time
+
+Everything happens in the caller's thread, inside `poll`; only the receiver has a thread of its own. Callbacks and the
+bodies of loops may read books; nothing changes while they run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from umdf.book.views import Book
+from umdf.errors import CaptureError
+from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings, TapRecord
+from umdf.feed.channel_states import FeedState
+from umdf.feed.client import ChannelReport, FeedClient
+from umdf.feed.events import FeedEvent, GapOpened, RecorderStopped
+from umdf.feed.feed_lines import ChannelKey, FeedLine
+from umdf.feed.recorder import Recorder
+from umdf.feed.subscriptions import Callback, Subscription, check_schema
+from umdf.market.state import InstrumentView
+from umdf.sync.gaps import Gap
+from umdf.sync.trust import Trust
+from umdf.transport.channels_file import ChannelAddresses, read_channels
+from umdf.transport.udp_receiver import ReceivedPackets, ReceiverSettings, UdpReceiver
+
+POLL_S = 0.02  # the wait for the other line: gaps are not found later than that (13.7)
+
+
+class RecoverySource(Protocol):
+    """Recovers lost units on request, for example from a TCP replayer (5)."""
+
+    def request(self, channel: ChannelKey, gap: Gap) -> None: ...
+
+    def take(self) -> list[ReceivedPackets]:
+        """Packets of the line `R` of a channel, with technical headers as they were sent."""
+        ...
+
+
+@dataclass(frozen=True)
+class ChannelStatus:
+    """A channel at a moment, for people and monitoring."""
+
+    channel: ChannelKey
+    state: FeedState
+    epoch: int | None
+    sequence: int
+    instruments: int
+    doubted: int  # instruments that are not healthy
+    recovered: int  # books, by snapshots
+    messages: int
+    packets: int  # received, of all lines
+    bytes: int
+    lost: int  # by the sockets of this machine
+    latency_ns: int | None  # from the exchange's sending time to the receive time, of the last unit
+    totals: ChannelTotals
+
+
+class Live:
+    def __init__(
+        self,
+        channels: str | PathLike[str] | Sequence[ChannelAddresses],
+        *,
+        record: str | PathLike[str] | None = None,
+        settings: FeedSettings | None = None,
+        receiver_settings: ReceiverSettings | None = None,
+        sources: Sequence[RecoverySource] = (),
+        tap: Callable[[TapRecord], None] | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`record`: a directory for everything that is received; all streams then stay joined. Channels are received
+        from now on: an address that cannot be received is an error here."""
+        addresses = read_channels(Path(channels)) if isinstance(channels, str | PathLike) else list(channels)
+        settings = settings or FeedSettings(keeps_joined=record is not None)
+        self.client, self._now_ns, self._sources = FeedClient(addresses, settings, tap), now_ns, sources
+        self.receiver = UdpReceiver(receiver_settings)
+        self._addresses = {line: where for feed in self.client.feeds.values() for line, where in feed.lines.items()}
+        self._joined: set[FeedLine] = set()
+        self._subscriptions: list[Subscription] = []
+        self.recorder = Recorder(Path(record), self._addresses) if record is not None else None
+        self._is_closed = False
+        try:
+            self._join_and_leave()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # What a user asks for.
+
+    def subscribe(self, *, schema: str, symbols: Sequence[str] = (), callback: Callback | None = None) -> Iterator[Any]:
+        """Items of a schema as they happen, of all symbols or some; with a callback, each is passed to it at once."""
+        subscription = Subscription(check_schema(schema), frozenset(symbols), callback)
+        self._subscriptions.append(subscription)
+        return self._items(subscription)
+
+    def _items(self, subscription: Subscription) -> Iterator[Any]:
+        while not self._is_closed or subscription.waiting:
+            while subscription.waiting:
+                yield subscription.waiting.popleft()
+            if not self._is_closed:
+                self.poll(POLL_S)
+
+    def run(self, seconds: float | None = None) -> None:
+        """Receive for some time, or until `close` is called by a callback."""
+        until_ns = None if seconds is None else self._now_ns() + int(seconds * 1e9)
+        while not self._is_closed and (until_ns is None or self._now_ns() < until_ns):
+            self.poll(POLL_S)
+
+    def book(self, symbol: str, channel: int | None = None) -> Book | None:
+        """The book of a symbol, None before anything is known of it. Read its `trust` too."""
+        feed, number = self.client.find(symbol, channel)
+        return feed.channel.book(number)
+
+    def trust(self, symbol: str, channel: int | None = None) -> Trust:
+        feed, number = self.client.find(symbol, channel)
+        return feed.channel.book_trust(number)
+
+    def instrument(self, symbol: str, channel: int | None = None) -> InstrumentView:
+        """Phase, state and statistics of a symbol."""
+        feed, number = self.client.find(symbol, channel)
+        return feed.channel.state.instrument(number)
+
+    def status(self) -> list[ChannelStatus]:
+        counts, result = self.receiver.counts(), []
+        for feed in self.client.feeds.values():
+            found = [counts[line] for line in feed.lines if line in counts]
+            sums = (sum(getattr(each, name) for each in found) for name in ("packets", "bytes", "lost"))
+            result.append(_status(feed, *sums))
+        return result
+
+    def notices(self) -> list[str]:
+        """Warnings about this machine and the traffic."""
+        return [*self.receiver.notices(), *(n for feed in self.client.feeds.values() for n in feed.session.notices())]
+
+    # What happens.
+
+    def poll(self, timeout_s: float) -> int:
+        """Receive what has come, or wait for it; returns the number of packets."""
+        return self.process(self.receiver.take(timeout_s), self._now_ns())
+
+    def process(self, batches: Sequence[ReceivedPackets], now_ns: int) -> int:
+        """Packets as if they had been received here; `poll` calls it with what the sockets have."""
+        recovered = [packets for source in self._sources for packets in source.take()]
+        events: list[FeedEvent] = []
+        for packets in (*batches, *recovered):
+            self.client.receive(packets)
+            events += self._record(packets, now_ns)
+        if self.recorder is not None:
+            events += self._record(None, now_ns)
+        reports = self.client.advance(now_ns)
+        for report in reports:
+            for event in report.events:
+                if isinstance(event, GapOpened):
+                    for source in self._sources:
+                        source.request(event.channel, event.gap)
+        if events and self.client.feeds:
+            reports.append(ChannelReport(next(iter(self.client.feeds.values())), events, []))
+        for report in reports:
+            for subscription in self._subscriptions:
+                subscription.offer(report)
+        self._join_and_leave()
+        return sum(map(len, batches))
+
+    def _record(self, packets: ReceivedPackets | None, now_ns: int) -> list[FeedEvent]:
+        """Record packets; if that is not possible any more, recording ends and the books go on."""
+        if self.recorder is None or self.recorder.failure:
+            return []
+        try:
+            self.recorder.write(packets) if packets is not None else self.recorder.advance(now_ns)
+        except (CaptureError, OSError) as error:
+            self.recorder.fail(str(error))
+            return [RecorderStopped(str(error))]
+        return []
+
+    def _join_and_leave(self) -> None:
+        wanted = self.client.wanted_lines()
+        if wanted != self._joined:
+            for line in sorted(wanted - self._joined, key=str):
+                self.receiver.join(line, self._addresses[line])
+                self._joined.add(line)
+            for line in self._joined - wanted:
+                self.receiver.leave(line)
+            self._joined = wanted
+
+    def close(self) -> None:
+        """Leave all lines, and finish the recording."""
+        self._is_closed = True
+        self.receiver.close()
+        if self.recorder is not None:
+            self.recorder.close()
+
+
+def _status(feed: ChannelFeed, packets: int, size: int, lost: int) -> ChannelStatus:
+    channel = feed.channel
+    counts = len(channel.state.instruments), feed.doubted_count, channel.recovered, channel.messages
+    place = channel.epoch, channel.sequence
+    return ChannelStatus(feed.key, feed.state, *place, *counts, packets, size, lost, feed.latency_ns, feed.totals)
