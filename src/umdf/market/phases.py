@@ -261,7 +261,8 @@ class Phases:
         phase = UNKNOWN if group is None else self._phase_as_of(group, status)
         if status.is_snapshot or status.event in (None, SEPARATES, REJOINS):
             is_told = status.event in (SEPARATES, REJOINS)
-            own.is_certain = is_told or (phase is not None and (status.is_snapshot or not self.has_losses))
+            is_known = phase not in (None, UNKNOWN)  # what 326 is compared with
+            own.is_certain = is_told or (is_known and (status.is_snapshot or not self.has_losses))
         relation = EQUAL if status.state == phase else DIFFERENT
         event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
         if status.is_snapshot or own.resets < self._resets:
