@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ class Session:
     messages: int
     history: BookHistory = field(default_factory=BookHistory)
     clients: dict[str, ChannelClient] = field(default_factory=dict)
+    journal: list[Any] = field(default_factory=list)
     listing: Listing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,6 +75,8 @@ class Session:
         return kind(channel, self.listing, client.sinks, self.history)
 
     def _publish(self, batch: JournalBatch) -> None:
+        if batch.stream == INCREMENTAL:
+            self.journal.append(batch.records)
         for publisher in self.publishers.values():
             publisher.publish(replace(batch, records=batch.records.copy()) if batch.stream != INCREMENTAL else batch)
 
@@ -168,3 +172,19 @@ def test_by_position_several_matched_orders_are_one_delete_from(session: Session
         mbo = client.events(units.take(units.kind == UnitKind.DATA)).rows("mbo")
         counts[name] = int((mbo.column("update_action") == 4).sum())
     assert counts["sbe"] == 0 and counts["sbe position"] == counts["fast position"] > 3
+
+
+def test_a_history_in_a_file_is_the_one_in_memory(session: Session, tmp_path: Path) -> None:
+    spilled, kept = BookHistory(tmp_path, max_bytes=4_096), BookHistory()
+    journal = session.journal
+    for epoch, batch in enumerate(journal):
+        rows = np.arange(len(batch))
+        for history in (spilled, kept):
+            history.add(SBE, 72, epoch // 20, batch, rows, rows + 1)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) > 100_000
+    for instrument in range(len(session.listing)):
+        for epoch in (0, 1):
+            books = [history.book_at(SBE, instrument, 1 << 40, 72, epoch) for history in (spilled, kept)]
+            assert books[0] == books[1]
+            statistics = [history.statistics_at(SBE, instrument, 1 << 40, 72, epoch) for history in (spilled, kept)]
+            assert statistics[0] == statistics[1] and (statistics[0] or epoch == 0)

@@ -55,9 +55,18 @@ class LiveDay:
 
 
 def write_day(
-    directory: Path, protocol: str = "sbe", loss: float = 0.0, seed: int = 3, messages: int = 2_000
+    directory: Path,
+    protocol: str = "sbe",
+    loss: float = 0.0,
+    seed: int = 3,
+    messages: int = 2_000,
+    *,
+    channel_reset: bool = True,
 ) -> LiveDay:
-    settings, history = BulkSettings(messages, 20, protocol, loss=loss, seed=seed, channel_reset=True), BookHistory()
+    settings, history = (
+        BulkSettings(messages, 20, protocol, loss=loss, seed=seed, channel_reset=channel_reset),
+        BookHistory(),
+    )
     write_capture(settings, directory, history=history)
     ids = generate_listing(settings, np.random.default_rng([seed, 0])).security_id.tolist()
     return LiveDay(directory, protocol, history, ids)
@@ -132,6 +141,11 @@ class Follower:
         packets = packets.take(np.flatnonzero(is_joined[packets.flow]))
         self.client.receive(packets)
         self.tick(int(packets.ts_ns[-1]) if len(packets) else self.now_ns)
+
+    def receive_recovered(self, packets: ReceivedPackets) -> None:
+        """What a recovery source returns."""
+        self.client.receive(packets)
+        self.tick(int(packets.ts_ns[-1]))
 
     def tick(self, now_ns: int) -> None:
         self.now_ns = max(self.now_ns, now_ns)

@@ -27,13 +27,15 @@ from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings, Tap
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import ChannelReport, FeedClient
 from umdf.feed.events import FeedEvent, GapOpened, RecorderStopped
-from umdf.feed.feed_lines import ChannelKey, FeedLine
+from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine
 from umdf.feed.recorder import Recorder
+from umdf.feed.replay_source import ReplaySource
 from umdf.feed.subscriptions import Callback, Subscription, check_schema
 from umdf.market.state import InstrumentView
 from umdf.sync.gaps import Gap
+from umdf.sync.stream_detection import StreamKind
 from umdf.sync.trust import Trust
-from umdf.transport.channels_file import ChannelAddresses, read_channels
+from umdf.transport.channels_file import ChannelAddresses, LineAddress, read_channels, read_replayer
 from umdf.transport.udp_receiver import ReceivedPackets, ReceiverSettings, UdpReceiver
 
 POLL_S = 0.02  # the wait for the other line: gaps are not found later than that (13.7)
@@ -81,21 +83,36 @@ class Live:
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`record`: a directory for everything that is received; all streams then stay joined. Channels are received
-        from now on: an address that cannot be received is an error here."""
-        addresses = read_channels(Path(channels)) if isinstance(channels, str | PathLike) else list(channels)
+        from now on: an address that cannot be received is an error here. A [replayer] of the file fills gaps of
+        FIX/FAST channels."""
+        if isinstance(channels, str | PathLike):
+            addresses, replayer = read_channels(Path(channels)), read_replayer(Path(channels))
+        else:
+            addresses, replayer = list(channels), None
         settings = settings or FeedSettings(keeps_joined=record is not None)
-        self.client, self._now_ns, self._sources = FeedClient(addresses, settings, tap), now_ns, sources
+        self.client, self._now_ns = FeedClient(addresses, settings, tap), now_ns
         self.receiver = UdpReceiver(receiver_settings)
+        self.replay = ReplaySource(replayer) if replayer is not None else None
+        self._sources = [*sources, *([self.replay] if self.replay is not None else [])]
         self._addresses = {line: where for feed in self.client.feeds.values() for line, where in feed.lines.items()}
         self._joined: set[FeedLine] = set()
         self._subscriptions: list[Subscription] = []
-        self.recorder = Recorder(Path(record), self._addresses) if record is not None else None
+        self.recorder = Recorder(Path(record), self._recorded_lines()) if record is not None else None
         self._is_closed = False
         try:
             self._join_and_leave()
         except BaseException:
             self.close()
             raise
+
+    def _recorded_lines(self) -> dict[FeedLine, LineAddress]:
+        """Every line, with what a recovery source returns as a further one, which nothing else sends to port 0."""
+        lines = dict(self._addresses)
+        for line, where in self._addresses.items():
+            if line.kind == StreamKind.INCREMENTAL and line.line == "A":
+                recovered = FeedLine(line.channel, line.stream, RECOVERED_LINE)
+                lines[recovered] = LineAddress(RECOVERED_LINE, where.address, 0, where.interface)
+        return lines
 
     def __enter__(self) -> Live:
         return self
@@ -203,6 +220,8 @@ class Live:
     def close(self) -> None:
         """Leave all lines, and finish the recording."""
         self._is_closed = True
+        if self.replay is not None:
+            self.replay.close()
         self.receiver.close()
         if self.recorder is not None:
             self.recorder.close()

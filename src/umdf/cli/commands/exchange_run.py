@@ -86,10 +86,12 @@ def channels(file: FileArgument, as_json: JsonFlag = False) -> None:
 
     It lists each channel with the addresses of its lines; `umdf ingest --channels` and the live client read it.
     """
+    from umdf.exchange.live.replayer_settings import client_addresses
     from umdf.exchange.live.settings import read_settings
     from umdf.transport.channels_file import STREAMS, format_channels
 
-    addresses = read_settings(file).addresses
+    settings = read_settings(file)
+    addresses = settings.addresses
     if as_json:
         print_json(
             [
@@ -99,4 +101,5 @@ def channels(file: FileArgument, as_json: JsonFlag = False) -> None:
             ]
         )
     else:
-        print(format_channels(addresses), end="")
+        replayers = {name: client_addresses(replayer) for name, replayer in settings.replayers.items()}
+        print(format_channels(addresses, replayers), end="")

@@ -14,6 +14,7 @@ from umdf.exchange.live import schedule as s
 from umdf.exchange.live.outputs import Captures, OpenLine, sinks_of, udp_lines
 from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.live.settings import ExchangeSettings
+from umdf.exchange.replayer.replayers import Replayers
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,14 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
             openers.append(captures.open_line)
         if outputs.sends_udp:
             openers.append(udp_lines(settings.network.ttl))
+        replayers = None
+        if settings.replayers:
+            # The servers read the exchange's clock from threads of their own.
+            replayers = Replayers(settings.history, settings.replayers, lambda: exchange.now_ns)
+            stack.callback(replayers.stop)
+            openers.append(replayers.open_line)
         exchange = RunningMarket(settings, sinks_of(settings, openers))
         stack.callback(exchange.close)
+        if replayers is not None:
+            replayers.start()
         yield OpenedExchange(exchange, wait, captures)

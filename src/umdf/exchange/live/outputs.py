@@ -14,7 +14,8 @@ from umdf.transport.channels_file import ChannelAddresses, LineAddress
 from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles
 from umdf.transport.udp_sender import UdpDestination, UdpSender
 
-OpenLine = Callable[[ChannelAddresses, str, LineAddress], Sink]  # channel, stream, line
+# Channel, stream, line; None: it takes nothing of that line.
+OpenLine = Callable[[ChannelAddresses, str, LineAddress], Sink | None]
 SOURCE = "127.0.0.1"
 SOURCE_PORT_OFFSET = 20_000
 ROLL_BYTES, ROLL_S = 256 << 20, 3_600
@@ -54,7 +55,9 @@ def sinks_of(
     def open_sinks(channel: ChannelSettings) -> Mapping[str, Sink]:
         of_channel = addresses[channel.channel, channel.protocol]
         return {
-            stream: TeeSink([opener(of_channel, stream, line) for line in lines for opener in openers])
+            stream: TeeSink(
+                [sink for line in lines for opener in openers if (sink := opener(of_channel, stream, line)) is not None]
+            )
             for stream, lines in of_channel.streams.items()
         }
 

@@ -3,6 +3,7 @@
 [exchange]        instruments, seed, start, messages_per_s …
 [schedule]        local times of the day's steps; [schedule.equities], [schedule.derivatives]: of the phases
 [[channel]]       number, protocol, book …, one table for each channel that is published
+[replayer]        and [historical_replayer]: see `replayer_settings`
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
 from umdf.errors import ConfigError, UmdfError, did_you_mean
+from umdf.exchange.live.replayer_settings import TYPES as REPLAYER_TYPES
+from umdf.exchange.live.replayer_settings import replayer_settings
 from umdf.exchange.live.schedule import DAY_STEPS, DEFAULT_PHASES, MARKETS, Timetable
 from umdf.exchange.publish.channel_settings import (
     FAST,
@@ -28,10 +31,11 @@ from umdf.exchange.publish.channel_settings import (
     ChannelSettings,
     Members,
 )
+from umdf.exchange.replayer.server import ReplayerSettings
 from umdf.market.calendar import ZONE
-from umdf.transport.channels_file import ChannelAddresses, LineAddress
+from umdf.transport.channels_file import REPLAYERS, ChannelAddresses, LineAddress
 
-TABLES = ("exchange", "schedule", "network", "channel")
+TABLES = ("exchange", "schedule", "network", "channel", *REPLAYERS)
 LOOP_KEYS = ("snapshots_per_s", "definitions_per_s", "loop_pause_ms")
 CHANNEL_KEYS = ("number", "protocol", "name", "book", "depth", "generation", "lines", "heartbeat_s", "types", "groups",
                 "symbols", "news_only", *LOOP_KEYS, *STREAMS)  # fmt: skip
@@ -81,6 +85,8 @@ class ExchangeSettings:
     control: Path | None = None  # the socket of the operator
     network: Network = field(default_factory=Network)
     timetable: Timetable = field(default_factory=Timetable)
+    replayers: Mapping[str, ReplayerSettings] = field(default_factory=dict)
+    history: Path = Path("exchange-history")  # of the replayers: what the FIX/FAST channels have published
 
     def __post_init__(self) -> None:
         for key, value, low, high in (
@@ -126,10 +132,12 @@ class _Reader:
         types: dict[str, type | tuple[type, ...]] = {
             "instruments": int, "catalogue": str, "seed": int, "start": (str, datetime), "messages_per_s": int,
             "tick_ms": int, "control": str,
+            "history": str,
         }  # fmt: skip
         _require_types("exchange", exchange, types)
-        if "catalogue" in exchange:
-            exchange["catalogue"] = self.directory / exchange["catalogue"]
+        for key in ("catalogue", "history"):
+            if key in exchange:
+                exchange[key] = self.directory / exchange[key]
         if "control" in exchange:
             exchange["control"] = Path(exchange["control"])  # of the working directory, where the operator looks for it
         if "start" in exchange:
@@ -145,8 +153,18 @@ class _Reader:
             tuple(addresses for _, addresses in found),
             network=network,
             timetable=self._timetable(),
+            replayers=self._replayers(),
             **exchange,
         )
+
+    def _replayers(self) -> dict[str, ReplayerSettings]:
+        found = {}
+        for name in REPLAYERS:
+            if name in self.tables:
+                table = self._table(name)
+                _require_types(name, table, REPLAYER_TYPES)
+                found[name] = replayer_settings(name, table)
+        return found
 
     def _table(self, name: str) -> dict[str, Any]:
         table = self.tables.get(name, {})

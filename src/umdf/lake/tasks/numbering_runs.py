@@ -1,8 +1,8 @@
 """Where the messages of a FAST line begin to be numbered anew, also if the SequenceReset that says so was lost (4.2.8).
 
-FAST states no epoch. A line numbers anew if messages far below its position follow each other, are near 1, and are not
-known: those that come again later have the bytes that they had before. The distances are those of the arbitration of
-live lines (umdf.sync.arbitration_lines_kernel).
+FAST states no epoch. A line numbers anew if several messages in a row are near 1 and far below its position, and none
+of them was merely late: nearby numbers must have come before, with other bytes. The distances are those of the
+arbitration of live lines (umdf.sync.arbitration_lines_kernel).
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.lake.tasks.damaged_headers import Headers
+from umdf.lake.tasks.damaged_headers import NO_HEADERS, Headers, concat_headers
+from umdf.sync.arbitration_delivery_kernel import MISALIGNED_AFTER
 from umdf.sync.arbitration_lines_kernel import MAX_DISTANCE, RESTART_DISTANCE
 
 Numbers = NDArray[np.int64]
 UNKNOWN = 0  # a content that is not known
+FOLLOWING = MISALIGNED_AFTER  # messages in a row that show a restart, fewer only at the end of a file
 
 
 class NumberingRun(NamedTuple):
@@ -24,7 +26,7 @@ class NumberingRun(NamedTuple):
 
     ts_recv: int  # of the first message
     ts_send: int  # the same, in the exchange's clock
-    first: int
+    first: int  # the highest number of its first messages: single ones may be late
     ts_last: int
     last: int  # the highest number
 
@@ -42,25 +44,33 @@ class NumberingRuns:
         self._contents = np.zeros(MAX_DISTANCE + 1, np.int64)  # of the current run, by number
         self._reset_epoch = 0  # of the current run: that of the last SequenceReset
         self._epoch = 0
+        self._undecided = NO_HEADERS
 
-    def add(self, headers: Headers, lag_ns: int) -> Headers:
-        """The same with the epochs of restarts without a SequenceReset; `lag_ns`: send minus receive time."""
-        count, first = len(headers.number), 0
-        if not count:
-            return headers
-        number, epoch = headers.number, headers.epoch.copy()
+    def add(self, new: Headers | None, lag_ns: int) -> Headers:
+        """The messages that can be decided now, with the epochs of restarts without a SequenceReset; `lag_ns`: send
+        minus receive time. None: there are no more."""
+        parts = [part for part in (self._undecided, new) if part is not None and len(part.number)]
+        if not parts:
+            return NO_HEADERS
+        every = concat_headers(parts) if len(parts) > 1 else parts[0]
+        count, first = len(every.number), 0
+        if new is not None:
+            count = max(count - FOLLOWING, 0)
+        headers, self._undecided = every.take(slice(0, count)), every.take(slice(count, None))
+        following = every.number
+        epoch = headers.epoch.copy()
         while first < count:
             if not self.runs or epoch[first] != self._reset_epoch:
-                self._begin(headers, first, lag_ns, int(headers.epoch[first]))
+                self._begin(headers, first, following, lag_ns)
                 self._epoch = self._reset_epoch
             changes = np.flatnonzero(headers.epoch[first:] != self._reset_epoch)
             end = first + int(changes[0]) if len(changes) else count
-            restart = self._find_restart(number[first:end], headers.content[first:end])
+            restart = self._find_restart(following[first:], headers.content[first:end])
             end = end if restart is None else first + restart
             self._extend(headers, first, end)
             epoch[first:end] = self._epoch
             if restart is not None:
-                self._begin(headers, end, lag_ns, self._reset_epoch)
+                self._begin(headers, end, following, lag_ns)
                 self._epoch = self.runs[-1].ts_send
                 self._extend(headers, end, end + 1)
                 epoch[end] = self._epoch
@@ -68,10 +78,11 @@ class NumberingRuns:
             first = end
         return headers._replace(epoch=epoch)
 
-    def _begin(self, headers: Headers, row: int, lag_ns: int, reset_epoch: int) -> None:
+    def _begin(self, headers: Headers, row: int, following: Numbers, lag_ns: int) -> None:
         ts_recv, number = int(headers.ts_recv[row]), int(headers.number[row])
-        self.runs.append(NumberingRun(ts_recv, ts_recv + lag_ns, number, ts_recv, number))
-        self._contents[:], self._reset_epoch = UNKNOWN, reset_epoch
+        first = int(following[row : row + FOLLOWING].max())
+        self.runs.append(NumberingRun(ts_recv, ts_recv + lag_ns, first, ts_recv, number))
+        self._contents[:], self._reset_epoch = UNKNOWN, int(headers.epoch[row])
 
     def _extend(self, headers: Headers, first: int, end: int) -> None:
         if end == first:
@@ -86,14 +97,18 @@ class NumberingRuns:
         self.runs[-1] = run._replace(last=last, ts_last=ts_last)
 
     def _find_restart(self, number: Numbers, content: Numbers) -> int | None:
-        """The row where the line is numbered anew, if there is one."""
-        position = np.maximum.accumulate(np.append(self.runs[-1].last, number))
-        below = np.flatnonzero((number <= MAX_DISTANCE) & (number < position[:-1] - RESTART_DISTANCE))
-        for row in below.tolist():
-            known = int(self._contents[number[row]]) or _first_content(number[:row], content[:row], int(number[row]))
-            is_known = known != UNKNOWN and known == content[row]
-            is_followed = row + 1 == len(number) or is_restart(int(position[row]), int(number[row + 1]))
-            if not is_known and is_followed:
+        """The row where the line is numbered anew, if there is one; `number` has those that follow, too."""
+        count = len(content)
+        position = np.maximum.accumulate(np.append(self.runs[-1].last, number[:count]))[:-1]
+        low = np.flatnonzero((number[:count] <= MAX_DISTANCE) & (number[:count] < position - RESTART_DISTANCE))
+        for row in low.tolist():
+            here, before = int(number[row]), int(position[row])
+            known = int(self._contents[here]) or _first_content(number[:row], content[:row], here)
+            if known == UNKNOWN or content[row] == UNKNOWN:
+                is_other = before - here > MAX_DISTANCE
+            else:
+                is_other = known != content[row]
+            if is_other and all(is_restart(before, each) for each in number[row + 1 : row + FOLLOWING].tolist()):
                 return row
         return None
 

@@ -205,6 +205,7 @@ class _FastFlow:
 
     def finish(self) -> None:
         self._add_numbered(*self._sequence_checker.add(None))
+        self.collector.add_valid(self.number, self.runs.add(None, self._median_lag()))
 
     def _add_numbered(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
         if is_damaged.any():
