@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from benchmarks import book, capture, exchange, fast, replay, sbe, start
+from benchmarks import book, capture, exchange, fast, orders, receive, replay, sbe, start
 from benchmarks.measure import Result
 
 SUITES: dict[str, ModuleType] = {
@@ -14,7 +14,9 @@ SUITES: dict[str, ModuleType] = {
     "book": book,
     "capture": capture,
     "exchange": exchange,
+    "orders": orders,
     "replay": replay,
+    "receive": receive,
     "start": start,
 }
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from exchange.open_engine import CENT, REAL, START_NS, SYMBOL, content, engine, enter, kinds, rows
+from exchange.published_events import publish
 
 from umdf.errors import UsageError
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import ASK, BID, NULL
+from umdf.exchange.matching.trade_entry import ENTERED_CONDITIONS
+from umdf.exchange.publish.channel_settings import FAST, SBE, ChannelSettings
+from umdf.exchange.publish.publisher import INCREMENTAL, JournalBatch
+from umdf.market.families import CONDITIONS, TRD_SUB_TYPES
 
 
 def test_a_cross_is_within_the_spread_and_a_trade_on_behalf_leaves_the_book() -> None:
@@ -64,3 +69,23 @@ def test_the_last_trade_of_a_session_is_published_at_the_start_of_the_week() -> 
     assert rows(exchange.take_records(), k.LAST_PRICE, k.PRICE, k.SIZE, k.FIRM, k.CODE) == [
         [30 * REAL, 300, NULL, 1 << 16]
     ]
+
+
+@pytest.mark.parametrize("protocol", [SBE, FAST])
+def test_the_conditions_of_entered_trades_arrive_in_both_protocols(protocol: str) -> None:
+    exchange = engine(SYMBOL)
+    words = [word for word in ENTERED_CONDITIONS if word != "2"]
+    for word in words:
+        exchange.enter_on_behalf(SYMBOL, 30 * REAL, 100, buyer=1, seller=2, ts_ns=START_NS, conditions=("2", word))
+    trade_id = int(exchange.market.instruments[exchange.index_of(SYMBOL), k.I_TRADE_ID])
+    exchange.amend_trade(SYMBOL, trade_id, price=31 * REAL, size=50, ts_ns=START_NS)
+    batch = JournalBatch(INCREMENTAL, exchange.take_records(), START_NS)
+    trades = publish(ChannelSettings(72, protocol), exchange.market.listing, batch).rows("trades")
+    conditions, actions = trades.column("conditions").tolist(), trades.column("action").tolist()
+    for found, word in zip(conditions, words, strict=False):
+        assert found & CONDITIONS[word] and found & CONDITIONS["2"], word
+    assert [chr(action) for action in actions] == ["A"] * len(words) + ["C", "A"]
+    if protocol == SBE:
+        assert conditions[-1] & CONDITIONS["OUT_OF_SEQUENCE"]
+        codes = {code: word for code, word in TRD_SUB_TYPES.items() if word in words}
+        assert set(trades.column("trd_sub_type").tolist()) >= set(codes)

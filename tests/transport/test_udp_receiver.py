@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -83,6 +84,20 @@ def test_a_line_can_be_left_and_joined_again(sender: socket.socket) -> None:
         sender.sendto(b"three", (LOOPBACK, port))
         assert [payload for _, payload, _ in received(receiver, 1)] == [b"three"]
         assert receiver.counts()["A"].packets == 2
+
+
+def test_a_line_can_be_left_while_nobody_takes_packets(sender: socket.socket) -> None:
+    (port,) = free_ports(1)
+    with UdpReceiver(ReceiverSettings(max_waiting=1)) as receiver:
+        receiver.join("A", LineAddress("A", LOOPBACK, port))
+        for _ in range(3):  # one batch waits, and the thread has no room for another
+            sender.sendto(b"x", (LOOPBACK, port))
+            time.sleep(0.05)
+        leaving = threading.Thread(target=receiver.leave, args=("A",), daemon=True)
+        leaving.start()
+        leaving.join(DEADLINE_S)
+        assert not leaving.is_alive()
+        assert len(received(receiver, 1)) >= 1
 
 
 def test_what_a_socket_has_no_room_for_is_counted(sender: socket.socket) -> None:

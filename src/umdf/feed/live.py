@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -106,12 +106,13 @@ class Live:
             raise
 
     def _recorded_lines(self) -> dict[FeedLine, LineAddress]:
-        """Every line, with what a recovery source returns as a further one, which nothing else sends to port 0."""
+        """Every line; and what a recovery source returns, in files of its own, as late packets of line A's group:
+        FIX/FAST packets do not state their channel."""
         lines = dict(self._addresses)
         for line, where in self._addresses.items():
             if line.kind == StreamKind.INCREMENTAL and line.line == "A":
                 recovered = FeedLine(line.channel, line.stream, RECOVERED_LINE)
-                lines[recovered] = LineAddress(RECOVERED_LINE, where.address, 0, where.interface)
+                lines[recovered] = replace(where, line=RECOVERED_LINE)
         return lines
 
     def __enter__(self) -> Live:

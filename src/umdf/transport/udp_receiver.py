@@ -29,6 +29,7 @@ from .channels_file import LineAddress
 SO_RCVBUFFORCE, IP_MULTICAST_ALL = 33, 49  # of Linux; not in the socket module
 COLUMNS = 4  # start, end, ts_ns, flow
 POLL_TIMEOUT_MS = 1_000
+NO_ROOM_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -198,12 +199,15 @@ class UdpReceiver:
     def _run(self) -> None:
         try:
             while not self._is_closing:
-                self._room.acquire()
-                batch = self._receive()
-                if batch is None:
-                    self._room.release()
-                else:
+                # While nobody takes packets, lines can still be left: who leaves one may be who should take them.
+                has_room = self._room.acquire(timeout=NO_ROOM_S)
+                batch = self._receive() if has_room else None
+                if batch is not None:
                     self._waiting.put(batch)
+                elif has_room:
+                    self._room.release()
+                while not self._commands.empty():
+                    self._commands.get()()
         except BaseException as error:  # raised by `take`
             self._waiting.put(error)
 
@@ -216,8 +220,6 @@ class UdpReceiver:
         rows = k.receive(table.ctypes.data)
         if self._polls[6] or self._polls[7]:  # revents of the waking socket
             self._woken_end.recv(64)
-            while not self._commands.empty():
-                self._commands.get()()
         if rows <= 0:
             return None
         columns = memory.array[: COLUMNS * column_bytes].view(np.int64).reshape(COLUMNS, -1)[:, :rows]

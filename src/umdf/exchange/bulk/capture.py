@@ -25,6 +25,7 @@ from umdf.exchange.instruments.listing import Listing, generate_listing
 from umdf.exchange.matching.market import Market
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, SBE
 from umdf.exchange.publish.fast_publisher import FastPublisher
+from umdf.exchange.publish.member_filter import without_firms
 from umdf.exchange.publish.publisher import JournalBatch, Publisher
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 from umdf.exchange.truth.book_history import BookHistory
@@ -113,7 +114,7 @@ def write_capture(
         if pacer:
             pacer.wait_until(batch.ts_ns)
         if batch.stream == INCREMENTAL:
-            truth_writer.add_trades(batch.records, listing.security_id)
+            truth_writer.add_trades(without_firms(batch.records, listing), listing.security_id)
         for thread in publisher_threads:
             thread.publish(batch)
 

@@ -59,19 +59,20 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
     with ExitStack() as stack:
         wait = time.sleep
         openers: list[OpenLine] = []
+        udp: list[OpenLine] = []
         captures = None
         if outputs.captures is not None:
             captures = Captures(outputs.captures / "capture")
             openers.append(captures.open_line)
         if outputs.sends_udp:
-            openers.append(udp_lines(settings.network.ttl))
+            udp.append(udp_lines(settings.network.ttl))
         replayers = None
         if settings.replayers:
             # The servers read the exchange's clock from threads of their own.
             replayers = Replayers(settings.history, settings.replayers, lambda: exchange.now_ns)
             stack.callback(replayers.stop)
             openers.append(replayers.open_line)
-        exchange = RunningMarket(settings, sinks_of(settings, openers))
+        exchange = RunningMarket(settings, sinks_of(settings, openers, udp))
         stack.callback(exchange.close)
         if replayers is not None:
             replayers.start()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from umdf.errors import ConfigError
 from umdf.exchange.bulk.settings import SECOND_NS
 from umdf.exchange.live.settings import ExchangeSettings
-from umdf.exchange.publish.channel_settings import ChannelSettings
+from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, ChannelSettings
+from umdf.exchange.publish.faulty_lines import FaultyLines
 from umdf.exchange.publish.sinks import Sink, TeeSink, UdpSink
 from umdf.transport.channels_file import ChannelAddresses, LineAddress
 from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles
@@ -47,18 +50,29 @@ def udp_lines(ttl: int) -> OpenLine:
 
 
 def sinks_of(
-    settings: ExchangeSettings, openers: Sequence[OpenLine]
+    settings: ExchangeSettings, openers: Sequence[OpenLine], behind_faults: Sequence[OpenLine] = ()
 ) -> Callable[[ChannelSettings], Mapping[str, Sink]]:
-    """How the exchange opens the sinks of a channel: one of each kind, for each line of each stream."""
+    """How the exchange opens the sinks of a channel: one of each kind, for each line of each stream. `behind_faults`
+    are those of a network that loses packets of the incremental streams."""
+    faults = settings.faults
+    behind = behind_faults if faults is not None else ()
+    direct = [*openers, *(behind_faults if faults is None else ())]
     addresses = {(channel.number, channel.protocol): channel for channel in settings.addresses}
 
     def open_sinks(channel: ChannelSettings) -> Mapping[str, Sink]:
         of_channel = addresses[channel.channel, channel.protocol]
-        return {
-            stream: TeeSink(
-                [sink for line in lines for opener in openers if (sink := opener(of_channel, stream, line)) is not None]
-            )
-            for stream, lines in of_channel.streams.items()
-        }
+
+        def tee(stream: str, lines: Sequence[LineAddress], own: Sequence[OpenLine]) -> TeeSink:
+            opened = (opener(of_channel, stream, line) for line in lines for opener in own)
+            return TeeSink([sink for sink in opened if sink is not None])
+
+        def stream_sink(stream: str, lines: Sequence[LineAddress]) -> Sink:
+            if faults is None or stream != INCREMENTAL or not behind:
+                return tee(stream, lines, [*direct, *behind])
+            random = np.random.default_rng([settings.seed, 3, channel.channel, int(channel.protocol == FAST)])
+            faulty = FaultyLines({line.line: tee(stream, [line], behind) for line in lines}, random, faults)
+            return TeeSink([tee(stream, lines, direct), faulty])
+
+        return {stream: stream_sink(stream, lines) for stream, lines in of_channel.streams.items()}
 
     return open_sinks

@@ -4,6 +4,7 @@
 [schedule]        local times of the day's steps; [schedule.equities], [schedule.derivatives]: of the phases
 [[channel]]       number, protocol, book …, one table for each channel that is published
 [replayer]        and [historical_replayer]: see `replayer_settings`
+[faults]          loss, common_loss: what UDP loses of the incremental streams, on each line and on both
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from umdf.exchange.publish.channel_settings import (
     ChannelSettings,
     Members,
 )
+from umdf.exchange.publish.faulty_lines import Faults
 from umdf.exchange.replayer.server import ReplayerSettings
 from umdf.market.calendar import ZONE
 from umdf.transport.channels_file import REPLAYERS, ChannelAddresses, LineAddress
 
-TABLES = ("exchange", "schedule", "network", "channel", *REPLAYERS)
+TABLES = ("exchange", "schedule", "network", "channel", "faults", *REPLAYERS)
 LOOP_KEYS = ("snapshots_per_s", "definitions_per_s", "loop_pause_ms")
 CHANNEL_KEYS = ("number", "protocol", "name", "book", "depth", "generation", "lines", "heartbeat_s", "types", "groups",
                 "symbols", "news_only", *LOOP_KEYS, *STREAMS)  # fmt: skip
@@ -86,6 +88,7 @@ class ExchangeSettings:
     network: Network = field(default_factory=Network)
     timetable: Timetable = field(default_factory=Timetable)
     replayers: Mapping[str, ReplayerSettings] = field(default_factory=dict)
+    faults: Faults | None = None
     history: Path = Path("exchange-history")  # of the replayers: what the FIX/FAST channels have published
 
     def __post_init__(self) -> None:
@@ -154,8 +157,19 @@ class _Reader:
             network=network,
             timetable=self._timetable(),
             replayers=self._replayers(),
+            faults=self._faults(),
             **exchange,
         )
+
+    def _faults(self) -> Faults | None:
+        if "faults" not in self.tables:
+            return None
+        table = self._table("faults")
+        _require_types("faults", table, {"loss": (int, float), "common_loss": (int, float)})
+        for key, value in table.items():
+            if not 0 <= value <= 0.5:
+                raise ConfigError(f"faults.{key} out of range: {value}", "use a fraction of packets, 0 to 0.5")
+        return Faults(**table)
 
     def _replayers(self) -> dict[str, ReplayerSettings]:
         found = {}

@@ -139,18 +139,21 @@ def _date_or_none(last_day: int) -> int | None:
 def refusal_error(market: Market, code: int, values: dict[str, Any]) -> UsageError:
     """The error of a refused request; `values` are those of the request, with the index of its instrument."""
     reason, field, hint = REFUSALS[code]
-    index = values["instrument"]
-    if 0 <= index < len(market.instruments):
-        row, quantity_band = market.instruments[index], market.statistic_values(k.S_QUANTITY_BAND)[index]
-        best_bid, best_ask = (read_side(market, index, side)[:1] for side in (BID, ASK))
-        values = values | {
-            "tick": int(row[k.I_TICK]),
-            "lot": int(row[k.I_LOT]),
-            "max_size": int(quantity_band[k.V_OTHER]),
-            "spread": f"{best_bid[0].price if best_bid else 'any'} to {best_ask[0].price if best_ask else 'any'}",
-            **{kind: _band_text(market, statistic, index) for kind, (statistic, _) in BAND_STATISTICS.items()},
-        }
-    return UsageError(f"{reason}: {values[field]}" if field else reason, hint.format(**values))
+    if "{" in hint:
+        hint = hint.format(**_limits(market, values["instrument"]))
+    return UsageError(f"{reason}: {values[field]}" if field else reason, hint)
+
+
+def _limits(market: Market, index: int) -> dict[str, Any]:
+    row, quantity_band = market.instruments[index], market.statistic_values(k.S_QUANTITY_BAND)[index]
+    best_bid, best_ask = (read_side(market, index, side)[:1] for side in (BID, ASK))
+    return {
+        "tick": int(row[k.I_TICK]),
+        "lot": int(row[k.I_LOT]),
+        "max_size": int(quantity_band[k.V_OTHER]),
+        "spread": f"{best_bid[0].price if best_bid else 'any'} to {best_ask[0].price if best_ask else 'any'}",
+        **{kind: _band_text(market, statistic, index) for kind, (statistic, _) in BAND_STATISTICS.items()},
+    }
 
 
 def _band_text(market: Market, statistic: int, index: int) -> str:

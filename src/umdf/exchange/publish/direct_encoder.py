@@ -46,7 +46,7 @@ _TRADE_FIELDS: dict[str, Instruction] = {
     "mDEntryBuyer": (k.FIRM, x.COPY_32),
     "mDEntrySeller": (k.OTHER, x.COPY_32),
     "tradeCondition": (k.CODE, x.CONDITIONS),
-    "trdSubType": (k.CODE, x.LEG_TRADE),
+    "trdSubType": (k.CODE, x.SUB_TYPE),
 }
 # The fields of each kind, besides the common ones.
 FIELDS_OF_KIND: dict[int, dict[str, Instruction]] = {

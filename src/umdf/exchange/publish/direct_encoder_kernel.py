@@ -11,7 +11,6 @@ import numpy as np
 from umdf.exchange.matching.book_side_kernel import memmove
 from umdf.exchange.matching.memory_layout_kernel import (
     BID,
-    C_LEG,
     IMPLIED,
     KIND,
     LAST,
@@ -46,13 +45,14 @@ INSTRUCTION_BYTES = 24
     AGGRESSOR,
     EVENT_INDICATOR,
     CONDITIONS,
-    LEG_TRADE,
+    SUB_TYPE,
     NEXT_SEQUENCE,
     INSTRUMENT_ID,
     RPT_SEQ,
 ) = range(13)
 PRICE_UNIT, FINE_PRICE_UNIT = 100_000, 10  # 1e-4 and 1e-8, of 1e-9
-LEG_CODE = 102
+# The conditions that are special types of a trade (829): bits from the first on, codes from the first on.
+FIRST_SUB_TYPE_BIT, SUB_TYPES, FIRST_SUB_TYPE = 17, 9, 101
 BUFFER_FULL = -1
 
 
@@ -87,9 +87,10 @@ def write_field(message, instruction, record, next_sequence, instrument_ids, rpt
         store_u8(message, offset, np.uint8(0 if value == NO_SIDE else 1 if value == BID else 2))
     elif conversion == CONDITIONS:
         store_u16(message, offset, np.uint16(value & 0x7FFF))
-    elif conversion == LEG_TRADE:
-        if value & C_LEG:
-            store_u8(message, offset, np.uint8(LEG_CODE))
+    elif conversion == SUB_TYPE:
+        for i in range(SUB_TYPES):
+            if value >> (FIRST_SUB_TYPE_BIT + i) & 1:
+                store_u8(message, offset, np.uint8(FIRST_SUB_TYPE + i))
     else:
         store_u8(message, offset, np.uint8(value))
 

@@ -24,7 +24,7 @@ from umdf.market.rows import Events, RepeatingGroup, Rows, Text, Units, text_col
 Numbers = NDArray[Any]
 EVENT_FLAGS = 0xFFFF  # the flags that events have
 NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
-LEG_TRADE, REGULAR_SESSION = 102, 1
+REGULAR_SESSION = 1
 LENDING_VENUE = ord("L")
 PLUS, MINUS = ord("0"), ord("2")  # 274
 CONDITION_BITS = (1 << DETAILS) - 1
@@ -95,7 +95,6 @@ class EventBuilder:
         self.trading_date = listing.trading_date  # days since 1970
         self._instrument_ids = listing.instrument_ids  # the last one of what concerns no instrument
         self._has_lending = bool((listing.type == InstrumentType.LENDING).any()) and settings.protocol == FAST
-        self._has_anonymous = bool(listing.is_anonymous.any())
         self._is_by_position = settings.generation == POSITION
         self._builders: dict[str, Callable[[FamilyColumns], Rows]] = {
             "mbo": self._mbo,
@@ -162,9 +161,6 @@ class EventBuilder:
             columns["position"] = _narrow(records[k.POSITION], "i4", NONE_32)
         else:
             columns["prev_size"] = records[k.OTHER]
-        if self._has_anonymous:
-            anonymous = self._listing.is_anonymous[np.maximum(records[k.INSTRUMENT], 0)] != 0
-            columns["firm"] = np.where(anonymous, e.NULL, columns["firm"])
         if self._has_lending:
             venue = self._venues(records)
             columns["venue"] = np.where(venue == LENDING_VENUE, venue, 0).astype(np.uint8)  # absent is E
@@ -189,7 +185,7 @@ class EventBuilder:
             "seller": records[k.OTHER],
             "conditions": (conditions | implied).astype(np.int32),
             "trade_condition": (conditions & 0x7FFF).astype(np.int32),
-            "trd_sub_type": np.where(conditions & k.C_LEG != 0, LEG_TRADE, NONE_16).astype(np.int16),
+            "trd_sub_type": _sub_types(conditions),
             "ts_insert": records[k.INSERT],
             "trade_volume": records[k.AUX],
             "net_change": records[k.POSITION],
@@ -200,10 +196,6 @@ class EventBuilder:
                 "u1"
             ),
         }
-        if self._has_anonymous:
-            anonymous = self._listing.is_anonymous[records[k.INSTRUMENT]] != 0
-            for side in ("buyer", "seller"):
-                columns[side] = np.where(anonymous, e.NULL, columns[side])
         if (details := np.where(code > 0, code >> DETAILS, 0)).any():
             columns |= self._details(details.tolist(), self._listing.details.trades, TRADE_DETAILS)
         return self._rows("trades", records, columns)
@@ -358,6 +350,14 @@ class EventBuilder:
             "next_sequence": np.where(resets, 1, records[k.ID]),
         }
         return self._rows("control", records, columns)
+
+
+def _sub_types(conditions: Numbers) -> Numbers:
+    """The special type of a trade in Binary (829), which the word of its condition says too."""
+    result = np.full(len(conditions), NONE_16, np.int16)
+    for code, word in e.TRD_SUB_TYPES.items():
+        result[conditions & e.CONDITIONS[word] != 0] = code
+    return result
 
 
 def _narrow(values: Numbers, dtype: str, null: int) -> Numbers:

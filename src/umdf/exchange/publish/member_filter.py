@@ -15,6 +15,7 @@ from umdf.exchange.publish.news import NewsItem
 from umdf.exchange.publish.price_levels import DerivedRecords
 
 Records = NDArray[np.int64]
+SECOND_FIRM_KINDS = (k.TRADE, k.BUST, k.LAST_PRICE)  # with the seller in OTHER
 
 
 class MemberFilter:
@@ -67,3 +68,16 @@ class MemberFilter:
         if item.channels:
             return self._settings.channel in item.channels
         return not self._settings.is_news_channel
+
+
+def without_firms(records: Records, listing: Listing) -> Records:
+    """The records as everybody may see them: orders and trades of FX have no 288 and 289 (its blind screen)."""
+    instrument = records[:, k.INSTRUMENT]
+    is_hidden = (instrument >= 0) & (listing.is_anonymous[np.maximum(instrument, 0)] == 1)
+    is_hidden &= np.isin(records[:, k.KIND], (k.ADD, k.CHANGE, k.DELETE, k.SNAPSHOT_ORDER, *SECOND_FIRM_KINDS))
+    if not is_hidden.any():
+        return records
+    hidden = records.copy()
+    hidden[is_hidden, k.FIRM] = k.NULL
+    hidden[is_hidden & np.isin(records[:, k.KIND], SECOND_FIRM_KINDS), k.OTHER] = k.NULL
+    return hidden

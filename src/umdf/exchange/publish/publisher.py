@@ -30,7 +30,7 @@ from umdf.exchange.publish.channel_settings import (
 )
 from umdf.exchange.publish.control_records import control_records, resent_records, silences
 from umdf.exchange.publish.events import EventBuilder
-from umdf.exchange.publish.member_filter import MemberFilter
+from umdf.exchange.publish.member_filter import MemberFilter, without_firms
 from umdf.exchange.publish.news import BULK_NEWS, NewsItem
 from umdf.exchange.publish.positions import merge_matched
 from umdf.exchange.publish.price_levels import DerivedRecords, PriceLevels
@@ -132,6 +132,7 @@ class Publisher(ABC):
             self._publish_loop(batch)
 
     def _publish_incremental(self, batch: JournalBatch) -> None:
+        batch = replace(batch, records=without_firms(batch.records, self.listing))
         chosen = self._members.of(batch.records)
         derived = self._derive(chosen.records)
         source = chosen.source[derived.source]
@@ -163,6 +164,7 @@ class Publisher(ABC):
             self._start_loop(batch)
         if self._levels is not None and batch.stream == SNAPSHOTS:
             batch = replace(batch, records=self._levels.snapshots(batch.records))
+        batch = replace(batch, records=without_firms(batch.records, self.listing))
         self._publish_records(batch, self._loop_times)
         if batch.records[-1, k.KIND] == k.SEQUENCE_RESET:
             self._is_in_loop[batch.stream], self._next_sequence[batch.stream] = False, 1

@@ -189,6 +189,8 @@ def final_orders(market: Market) -> dict[str, Any]:
             part[:, 0], part[:, 1], part[:, 2] = row[k.I_ID], (k.BID, k.ASK)[side], np.arange(1, count + 1)
             part[:, 3] = np.where(keys == k.MARKET_ORDER_KEY, k.NULL, (keys if side == 0 else -keys) * row[k.I_TICK])
             part[:, 4:8] = orders[:, [k.O_SIZE, k.O_ID, k.O_FIRM, k.O_INSERT]]
+            if market.listing.is_anonymous[int(row[k.I_INDEX])] == 1:
+                part[:, 6] = k.NULL
             parts.append(part)
     rows = np.concatenate(parts)
     return {

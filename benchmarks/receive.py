@@ -1,0 +1,156 @@
+"""Receiving: losses at the rates of B3, and the time from the wire to the book beside a bare receive loop.
+
+A process of its own sends prepared packets over loopback. Losses are counts; they need an idle machine with two cores.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Result
+from umdf.cli.replay import expand_captures
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import BulkSettings
+from umdf.feed.feed_lines import feed_lines
+from umdf.feed.live import Live
+from umdf.feed.replay import captured_lines, loopback_channels, replayed_packets
+from umdf.transport.channels_file import LOOPBACK, LineAddress
+from umdf.transport.udp_receiver import UdpReceiver
+from umdf.transport.udp_sender import UdpDestination, UdpSender
+from umdf.wire.fast.loader import load as load_templates
+
+FIRST_PORT, PAYLOAD_BYTES, LINES = 47_001, 444, 2
+BURST_RATE, BURSTS, BURST_S = 236_000, 10, 0.1
+SUSTAINED_RATE, SUSTAINED_S = 40_000, 5.0
+STEP_S = 0.001
+WIRE_PACKETS, WIRE_RATE = 10_000, 5_000
+
+
+def run() -> Iterator[Result]:
+    lost, sent = _losses(BURST_RATE, BURSTS, BURST_S)
+    yield Result("UDP, 236,000/s in bursts of 100 ms", f"{sent:,} sent", lost, "datagrams lost", 0)
+    lost, sent = _losses(SUSTAINED_RATE, 1, SUSTAINED_S)
+    yield Result("UDP, 40,000/s sustained", f"{sent:,} sent", lost, "datagrams lost", 0)
+    for protocol in ("sbe", "fast"):
+        bare, book = _bare_loop(), _wire_to_book(protocol)
+        for percent in (50, 99):
+            (of_loop, of_book) = (float(np.percentile(each, percent)) / 1e3 for each in (bare, book))
+            figure = f"{of_book:,.0f} µs, bare loop {of_loop:,.0f} µs"
+            target = 1.5 if (protocol, percent) == ("sbe", 50) else None
+            yield Result(
+                f"wire → book, {protocol}, p{percent}, 5,000/s", figure, of_book / of_loop, "bare loop", target
+            )
+
+
+def _send_bursts(rate: int, bursts: int, seconds: float, ready: Event) -> None:
+    """In steps of a millisecond, each line its half."""
+    senders = [UdpSender(UdpDestination(LOOPBACK, FIRST_PORT + line)) for line in range(LINES)]
+    count = int(rate * STEP_S / LINES)
+    end = PAYLOAD_BYTES * np.arange(1, count + 1)
+    buffer = np.zeros(PAYLOAD_BYTES * count, np.uint8)
+    ready.wait()
+    for _ in range(bursts):
+        start_s = time.monotonic()
+        for step in range(round(seconds / STEP_S)):
+            while time.monotonic() < start_s + step * STEP_S:
+                pass
+            for sender in senders:
+                sender.send(buffer, end - PAYLOAD_BYTES, end)
+        time.sleep(0.2)
+
+
+def _in_process(target: Any, *arguments: Any) -> tuple[Any, Event]:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    process = context.Process(target=target, args=(*arguments, ready))
+    process.start()
+    return process, ready
+
+
+def _losses(rate: int, bursts: int, seconds: float) -> tuple[int, int]:
+    sent = int(rate * STEP_S / LINES) * LINES * round(seconds / STEP_S) * bursts
+    with UdpReceiver() as receiver:
+        for line in range(LINES):
+            receiver.join(line, LineAddress("AB"[line], LOOPBACK, FIRST_PORT + line))
+        process, ready = _in_process(_send_bursts, rate, bursts, seconds)
+        ready.set()
+        received = 0
+        while process.is_alive() or received < sent:
+            batches = receiver.take(0.5)
+            received += sum(map(len, batches))
+            if not batches and not process.is_alive():
+                break
+    return sent - received, sent
+
+
+def _send_wire(packets: list[bytes], port: int, rate: int, ready: Event) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        ready.wait()
+        start_s = time.monotonic()
+        for number, packet in enumerate(packets):
+            while (left_s := start_s + number / rate - time.monotonic()) > 0:
+                time.sleep(left_s)
+            sender.sendto(packet, (LOOPBACK, port))
+
+
+def _bare_loop() -> np.ndarray:
+    """From the kernel's receive time to the return of `recvmsg`, of a loop that does nothing else."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        receiver.bind((LOOPBACK, FIRST_PORT))
+        receiver.settimeout(0.5)
+        process, ready = _in_process(_send_wire, [bytes(PAYLOAD_BYTES)] * WIRE_PACKETS, FIRST_PORT, WIRE_RATE)
+        ready.set()
+        times: list[int] = []
+        while process.is_alive() and len(times) < WIRE_PACKETS:
+            try:
+                _, controls, _, _ = receiver.recvmsg(2048, 64)
+            except TimeoutError:  # not started yet, or the last ones were lost
+                continue
+            seconds, ns = np.frombuffer(controls[0][2], np.int64).tolist()
+            times.append(time.time_ns() - (seconds * 10**9 + ns))
+        process.join()
+    return np.array(times)
+
+
+def _wire_to_book(protocol: str) -> np.ndarray:
+    """From the kernel's receive time to the return of the call after which the book has the packet."""
+    with tempfile.TemporaryDirectory() as directory:
+        write_capture(BulkSettings(60_000, 500, protocol, lines="A"), Path(directory))
+        paths = expand_captures([Path(directory) / "capture"])
+        lines = captured_lines(paths, load_templates())
+        channels = loopback_channels(lines, FIRST_PORT)
+        wire: list[bytes] = []
+        with Live(channels) as live:
+            for packets in replayed_packets(paths, lines, []):
+                kinds = np.array([getattr(name, "stream", "") == "incremental" for name in packets.names])
+                is_incremental = kinds[packets.flow]
+                if not wire:  # the start of the day is there at once: instruments, and the first incrementals
+                    live.process([packets.take(np.flatnonzero(~is_incremental))], time.time_ns())
+                rows = np.flatnonzero(is_incremental)
+                wire += [
+                    packets.buffer[a:b].tobytes() for a, b in zip(packets.start[rows], packets.end[rows], strict=True)
+                ]
+                if len(wire) >= WIRE_PACKETS:
+                    break
+            (address,) = [where for channel in channels for line, where in feed_lines(channel).items()
+                          if line.stream == "incremental"]  # fmt: skip
+            process, ready = _in_process(_send_wire, wire[:WIRE_PACKETS], address.port, WIRE_RATE)
+            ready.set()
+            times: list[np.ndarray] = []
+            while process.is_alive():
+                batches = live.receiver.take(0.05)
+                live.process(batches, time.time_ns())
+                done_ns = time.time_ns()
+                times += [done_ns - batch.ts_ns for batch in batches]
+    return np.concatenate(times)
