@@ -59,7 +59,7 @@ class ChannelClient:
         buffer = np.frombuffer(b"".join(sink.payloads), np.uint8)
         times = np.array(sink.ts_ns, np.int64)
         self._last_codec = codec
-        return codec.read(buffer, end - np.array(sizes, np.int64), end, times, 0, is_looping=stream != INCREMENTAL)
+        return codec.read(buffer, end - np.array(sizes, np.int64), end, times, 0, is_looping=stream != INCREMENTAL)[0]
 
     def events(self, units: RawUnits, *, snapshot: bool = False) -> Events:
         decoded = self._last_codec.decode(units, snapshot=snapshot)

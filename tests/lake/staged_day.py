@@ -20,7 +20,7 @@ from umdf.market.rows import Events
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
 from umdf.sync.session import ChannelKey
-from umdf.sync.snapshots import GroupPhases, Snapshots
+from umdf.sync.snapshots import Snapshots
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.sbe.loader import load as load_schema
 
@@ -65,7 +65,7 @@ class Day:
             cut.incremental.append(Events(events.units, events.take(rows).families))
         for found in self.snapshots:
             chosen = found.is_complete & (found.last_sequence >= first) & (found.last_sequence <= last)
-            cut.snapshots.append(Snapshots(found.events, found.header, chosen))
+            cut.snapshots.append(found.only(chosen))
         cut.gaps = [gap for gap in self.gaps if gap.first <= last]
         cut.limits = (first, last)
         return cut
@@ -76,7 +76,7 @@ def day_of(directory: Path, trading_date: int) -> Day:
     day = Day(trading_date=trading_date)
 
     class RecordingChannel(Channel):
-        def apply_snapshots(self, snapshots: Snapshots, phases: GroupPhases | None = None) -> None:
+        def apply_snapshots(self, snapshots: Snapshots, received: object = None) -> None:
             day.snapshots.append(snapshots)
 
         def apply_instruments(self, events: Events) -> None:

@@ -61,7 +61,7 @@ def lossy(day: Day, chance: random.Random, holes: int = 40, snapshots: float = 0
         found.incremental.append(_kept(events, ~np.isin(events.units.sequence, gone)))
     for every in day.snapshots:
         lot = np.array([chance.random() < snapshots for _ in range(len(every))], np.bool_)
-        found.snapshots.append(Snapshots(every.events, every.header, every.is_complete & lot))
+        found.snapshots.append(every.only(lot))
     version = int(day.incremental[0].units.seq_version[0])
     for number in gone.tolist():
         if found.gaps and found.gaps[-1].last == number - 1:
@@ -93,7 +93,7 @@ def numbered_again(day: Day, number: int) -> Day:
         }
         header = Rows(every.header.family, every.header.unit, every.header.msg_index, every.header.entry_index, columns)
         events = Events(every.events.units, {**every.events.families, "snapshot": header})
-        found.snapshots.append(Snapshots(events, header, every.is_complete))
+        found.snapshots.append(Snapshots(events, header, every.is_complete, every.complete_unit))
     for gap in day.gaps:
         if gap.first <= number < gap.last:
             found.gaps += [replace(gap, last=number), Gap(gap.epoch + 1, 1, gap.last - number, 0)]
@@ -117,7 +117,7 @@ def part_of(day: Day, since: Place, until: Place, root: Path, stage: Path, **mor
         cut.incremental.append(_kept(events, is_within(events.units.seq_version, events.units.sequence)))
     for every in day.snapshots:
         chosen = every.is_complete & is_within(every.last_epoch, every.last_sequence)
-        cut.snapshots.append(Snapshots(every.events, every.header, chosen))
+        cut.snapshots.append(every.only(chosen))
     cut.gaps = [gap for gap in day.gaps if (versions.index(gap.epoch), gap.first) <= until]
     timeline = cut.timeline | {"epochs": [dict(epoch) for epoch in day.epochs[: until[0] + 1]]}
     timeline["epochs"][-1]["last"] = until[1]

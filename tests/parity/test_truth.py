@@ -13,7 +13,6 @@ from umdf.exchange.bulk.settings import BulkSettings
 from umdf.market.families import LAST_PRICE
 from umdf.sync.channel import Channel
 from umdf.sync.session import Until
-from umdf.sync.snapshots import Snapshots
 
 Sized = Callable[[int, int], int]
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
@@ -73,7 +72,7 @@ def test_books_from_incrementals_equal_the_snapshots(tmp_path: Path, sized: Size
                 said = Channel(channel.number)
                 said.state.instruments = channel.state.instruments
                 said.start_epoch(int(part.last_epoch[0]), moment + 1, 0)  # a snapshot is used once it is reached
-                said.apply_snapshots(Snapshots(part.events, part.header, chosen.copy()))
+                said.apply_snapshots(part.only(chosen))
                 assert said.instrument_ids() >= set(part.instrument_id[chosen].tolist())
                 ours = [row for row in orders_of(channel) if row[0] in said.instrument_ids()]
                 assert ours == orders_of(said)

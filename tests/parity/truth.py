@@ -17,7 +17,7 @@ from umdf.market.families import CONDITIONS, SETTLEMENT_PRICE, TRADE_VOLUME
 from umdf.market.rows import Events
 from umdf.sync.channel import Channel
 from umdf.sync.session import ChannelKey, Until
-from umdf.sync.snapshots import GroupPhases, Snapshots
+from umdf.sync.snapshots import Snapshots
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.packet import Protocol
 from umdf.wire.sbe.loader import load as load_schema
@@ -87,7 +87,7 @@ def snapshots_of(directory: Path) -> list[tuple[ChannelKey, Snapshots]]:
     found: list[tuple[ChannelKey, Snapshots]] = []
 
     class Watching(Channel):
-        def apply_snapshots(self, snapshots: Snapshots, phases: GroupPhases | None = None) -> None:
+        def apply_snapshots(self, snapshots: Snapshots, received: object = None) -> None:
             found.append(((Protocol.UNKNOWN, self.number), snapshots))
 
     with mock.patch("umdf.sync.session.Channel", Watching):

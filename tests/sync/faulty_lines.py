@@ -91,7 +91,8 @@ def arrivals(
     ):
         for packet in sent:
             if packet.stream == stream and (packet.ts >= quiet_from or random.random() >= loss):
-                found.append(Arrival(packet.ts + random.randint(0, 3) * MS // 4, flow, packet.content))
+                jitter = 0 if packet.ts >= quiet_from else random.randint(0, 3) * MS // 4
+                found.append(Arrival(packet.ts + jitter, flow, packet.content))
     if faults.joins_late:
         joined = random.choice(incremental[: max(1, len(incremental) // 2)]).ts
         found = [arrival for arrival in found if arrival.ts >= min(joined, quiet_from)]

@@ -10,6 +10,7 @@ from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
 from umdf.sync.snapshots import Snapshots, find_snapshots
 from umdf.sync.trust import TrustLevel
+from umdf.sync.update_gate_kernel import SHORT_HISTORY
 
 PETR4, VALE3 = 5, 6
 TICK = 10_000_000
@@ -145,12 +146,34 @@ def test_at_the_end_a_snapshot_that_is_ahead_shows_a_loss():
 
 
 def test_after_a_gap_an_instrument_is_unverified_until_its_updates_follow_on():
-    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
-    channel.open_gap(Gap(1, 3, 3, 0))
-    assert "sequence 3" in str(trust(channel, PETR4)[1]) and "sequence 3" in str(trust(channel, VALE3)[1])
-    channel.apply(events(4, (PETR4, 2, 11)))
+    first = [(PETR4, number, number) for number in range(1, SHORT_HISTORY + 2)]
+    channel = started(1, *first, (VALE3, 1, 20))
+    last = channel.sequence
+    channel.open_gap(Gap(1, last + 1, last + 1, 0))
+    assert all(f"sequence {last + 1}" in str(trust(channel, number)[1]) for number in (PETR4, VALE3))
+    channel.apply(events(last + 2, (PETR4, SHORT_HISTORY + 2, 90)))
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
     assert trust(channel, VALE3)[0] == TrustLevel.UNVERIFIED
+
+
+def test_few_updates_that_follow_on_do_not_prove_that_no_empty_book_was_lost():
+    channel = started(1, (PETR4, 1, 10), (PETR4, 2, 11))
+    channel.open_gap(Gap(1, 3, 5, 0))  # J, and two orders with RptSeq 1 and 2
+    for number in range(3, SHORT_HISTORY + 5):
+        channel.apply(events(number + 3, (PETR4, number, number + 20)))
+        assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED
+    channel.apply_snapshots(snapshot(PETR4, channel.sequence, SHORT_HISTORY + 4, 30, 31, 32))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [32, 31, 30]
+
+
+def test_a_unit_with_two_contents_leaves_what_it_concerns_stale_until_a_snapshot():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20), (PETR4, 2, 11))
+    channel.contradict(3, events(3, (PETR4, 2, 12)))
+    assert trust(channel, PETR4) == (TrustLevel.STALE, "an update came with two contents: one of the lines was damaged")
+    channel.apply(events(4, (PETR4, 3, 13), (VALE3, 2, 21)))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE and bids(channel, PETR4) == [11, 10]
+    channel.apply_snapshots(snapshot(PETR4, 3, 2, 10, 12))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [13, 12, 10]
 
 
 def test_a_gap_that_affected_an_instrument_makes_its_book_stale_and_it_stays_as_it_was():

@@ -103,6 +103,7 @@ UNKNOWN_PRICE, DUPLICATE_PRICE, BAD_POSITION, GENERATION_MISMATCH, NO_ORDER_ID =
 BAD_SIZE, BAD_SIDE, UNKNOWN_ACTION, NO_INSTRUMENT, AMBIGUOUS_LEVEL = -11, -12, -13, -14, -15
 # Reasons to be stale that are no outcome of a row.
 RPT_SEQ_GAP, MESSAGES_LOST = -16, -17
+CONTRADICTED = -19  # of a book: a message came with two contents
 VALUE_OUT_OF_RANGE = -18  # of a row: a price or size that no column can hold
 NOT_HANDLED = 100  # of a first look at a row: it is one for a book of orders by price
 

@@ -41,6 +41,7 @@ REASONS = {
     k.AMBIGUOUS_LEVEL: "an overlay removes one of {received} levels and does not say which",
     k.RPT_SEQ_GAP: "rpt_seq {received} after {expected}",
     k.MESSAGES_LOST: "messages are known to be lost",
+    k.CONTRADICTED: "an update came with two contents: one of the lines was damaged",
     k.VALUE_OUT_OF_RANGE: "a price or a size that is out of range",
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from umdf.market.families import DEFINITION, NULL, Column
 from umdf.market.latest_rows import InstrumentIndex
@@ -127,10 +128,17 @@ class Instruments:
             else:
                 is_first = not intraday and instrument_id not in self._histories
                 self._set_definition(Definition(instrument_id, values), SINCE_ALWAYS if is_first else ts, changes)
-        self._update_list_totals(rows, row_range)
+        self.update_list_totals(rows, row_range)
         if changes.added or changes.modified or changes.deleted:
             self._symbol_index = None
         return changes
+
+    def differing(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of these definitions are not those that are known."""
+        ids, known = rows.column("instrument_id").tolist(), self._definitions
+        values = zip(ids, _row_values(rows, slice(0, len(rows))), strict=True)
+        same = (number in known and known[number].values == found for number, found in values)
+        return ~np.fromiter(same, np.bool_, len(rows))
 
     def _set_definition(self, new: Definition, since: int, changes: DefinitionChanges) -> None:
         old = self._definitions.get(new.instrument_id)
@@ -166,7 +174,8 @@ class Instruments:
         if old.group is not None:
             self._group_members[old.group].pop(old.instrument_id, None)
 
-    def _update_list_totals(self, rows: Rows, row_range: slice) -> None:
+    def update_list_totals(self, rows: Rows, row_range: slice = slice(None)) -> None:
+        """393 and 893 of these definitions."""
         totals, ends = rows.columns.get("total_instruments"), rows.columns.get("is_last")
         if totals is not None:
             sent_totals = totals[row_range]

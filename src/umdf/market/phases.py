@@ -167,9 +167,12 @@ class Phases:
 
     # Instruments come and go.
 
-    def mark_created(self, instrument_ids: Iterable[int]) -> None:
-        """During the session: phase and state are invalid and unknown until the first status (7.1)."""
+    def mark_created(self, instrument_ids: Iterable[int], sequence: int = BEFORE_ALL) -> None:
+        """During the session: phase and state are invalid and unknown until the first status (7.1). A definition that
+        comes late does not undo a later status."""
         for instrument_id in instrument_ids:
+            if BEFORE_ALL < sequence <= self.sequence_of_instrument(instrument_id):
+                continue
             self._instrument_states[instrument_id] = _StoredState(membership=NEW, resets=self._resets)
 
     def remove(self, instrument_ids: Iterable[int]) -> None:
@@ -258,7 +261,8 @@ class Phases:
         phase = UNKNOWN if group is None else self._phase_as_of(group, status)
         if status.is_snapshot or status.event in (None, SEPARATES, REJOINS):
             is_told = status.event in (SEPARATES, REJOINS)
-            own.is_certain = is_told or (phase is not None and (status.is_snapshot or not self.has_losses))
+            is_known = phase not in (None, UNKNOWN)  # what 326 is compared with
+            own.is_certain = is_told or (is_known and (status.is_snapshot or not self.has_losses))
         relation = EQUAL if status.state == phase else DIFFERENT
         event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
         if status.is_snapshot or own.resets < self._resets:
@@ -305,6 +309,16 @@ class Phases:
 
     def sequence_of_instrument(self, instrument_id: int) -> int:
         return self._instrument_states.get(instrument_id, _NO_STATE).sequence
+
+    def doubt(self, sequence: int, instrument_ids: Iterable[int], *, is_for_groups: bool) -> None:
+        """What was stored with this sequence or later, and the states of these instruments, may be wrong; the phases
+        of all groups too, if it was for groups."""
+        for stored in self._group_states.values():
+            if stored.sequence >= sequence or is_for_groups:
+                stored.sequence = min(stored.sequence, sequence - 1)
+        for instrument_id, own in self._instrument_states.items():
+            if own.sequence >= sequence or instrument_id in instrument_ids:
+                own.sequence = min(own.sequence, sequence - 1)
 
     def verify_group(self, group: Group, sequence: int) -> None:
         """What is stored was right as of this sequence."""

@@ -187,6 +187,18 @@ class Events:
         kept = {name: self.families[name].take(rows) for name, rows in selections.items() if name in self.families}
         return Events(self.units, {name: rows for name, rows in kept.items() if len(rows)})
 
+    def of_units(self, units: NDArray[Any]) -> Events:
+        """The events of some units (their numbers, rising, or a mask), with only those units."""
+        is_chosen = np.zeros(len(self.units), np.bool_)
+        is_chosen[units] = True
+        if is_chosen.all():
+            return self
+        number = np.cumsum(is_chosen) - 1
+        kept = self.take({name: is_chosen[rows.unit] for name, rows in self.families.items()})
+        for rows in kept.families.values():
+            rows.unit = number[rows.unit].astype(np.uint32)
+        return Events(self.units.take(is_chosen), kept.families)
+
 
 def merge_events(parts: Sequence[Events]) -> Events:
     """Events of several batches of one epoch as one batch in wire order. Families with repeating groups are omitted."""
@@ -250,6 +262,10 @@ def take_text(text: Text, rows: RowSelection) -> Text:
 
 def empty_rows(family: Family) -> Rows:
     return Rows(family, np.empty(0, np.uint32), np.empty(0, np.uint16), np.empty(0, np.uint16), {})
+
+
+def no_units() -> Units:
+    return Units(*[np.empty(0, np.int64)] * 5)
 
 
 def text_column(strings: list[str | None]) -> Text:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from umdf.market.families import NULL, SNAPSHOT
 from umdf.market.instruments import DEFAULT_EXCHANGE, DefinitionChanges, Instruments
-from umdf.market.phases import Phases, Status
+from umdf.market.phases import BEFORE_ALL, Phases, Status
 from umdf.market.rows import Events, Numbers, strings_of
 from umdf.market.statistics import StatisticReset, Statistics
 from umdf.market.statistics_kernel import INSTRUMENT_DELETED, NEW_SESSION, RESET_ALL
@@ -103,7 +103,8 @@ class MarketState:
             changes.added += definition_changes.added
             changes.modified += definition_changes.modified
             if intraday:
-                self.phases.mark_created(definition_changes.added)
+                sequence = int(events.units.sequence[rows.unit[first]]) if self._by_sequence else BEFORE_ALL
+                self.phases.mark_created(definition_changes.added, sequence)
             if is_deleted[start]:  # an instrument without a definition here may have a book and statistics too
                 ids = rows.column("instrument_id")[first:last].tolist()
                 changes.deleted += ids

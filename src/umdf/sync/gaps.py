@@ -20,6 +20,7 @@ class GapCause(StrEnum):
     LOSS = "loss"  # no line delivered it
     DAMAGE = "damage"  # it was delivered, but could not be decoded
     JOIN = "join"  # sent before the first unit that was received
+    CONFLICT = "conflict"  # it came with two contents
     EPOCH = "epoch"  # the numbering started again: what the channel knew before does not count (4.2.8)
 
 
@@ -44,6 +45,8 @@ class Gap:
             return f"nothing was received before sequence {self.last + 1}"
         if self.cause == GapCause.EPOCH:
             return f"epoch {self.epoch} has started, and neither an update nor a snapshot has shown the book since"
+        if self.cause == GapCause.CONFLICT:
+            return f"{self} came with two contents and nothing came since that shows whether it was affected"
         verb = "was" if self.first == self.last else "were"
         return f"{self} {verb} lost and nothing came since that shows whether it was affected"
 
@@ -69,11 +72,15 @@ class GapLedger:
         at = bisect_left(self._first, gap.first)
         self._insert(at, gap.first, gap.last, gap)
 
+    def is_missing(self, sequence: int) -> bool:
+        at = bisect_right(self._first, sequence) - 1
+        return at >= 0 and self._last[at] >= sequence
+
     def fill(self, sequence: int) -> bool:
         """A missing unit has arrived; returns whether it was missing."""
-        at = bisect_right(self._first, sequence) - 1
-        if at < 0 or self._last[at] < sequence:
+        if not self.is_missing(sequence):
             return False
+        at = bisect_right(self._first, sequence) - 1
         first, last, gap = self._first.pop(at), self._last.pop(at), self._gaps.pop(at)
         if sequence < last:
             self._insert(at, sequence + 1, last, gap)

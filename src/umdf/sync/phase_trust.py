@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from umdf.market.families import NULL
 from umdf.market.instruments import Group
 from umdf.market.phases import CLOSE, FINAL_CLOSING_CALL, PRE_CLOSE, UNKNOWN
+from umdf.market.rows import Events
 from umdf.market.state import MarketState, read_statuses
 from umdf.market.statistics_kernel import NEW_SESSION
-from umdf.sync.gaps import GapCause, GapLedger
+from umdf.sync.gaps import Gap, GapCause, GapLedger
 from umdf.sync.snapshots import GroupPhases
 from umdf.sync.trust import HEALTHY, Trust, unverified
 
@@ -25,11 +27,12 @@ class PhaseTrust:
     def __init__(self, state: MarketState, *, statuses_have_rpt_seq: bool) -> None:
         self._state, self._statuses_have_rpt_seq = state, statuses_have_rpt_seq
 
-    def apply_snapshot(self, phases: GroupPhases) -> list[Group]:
-        """Apply the phases of groups from a snapshot loop. Returns the groups of which a message was lost."""
-        rows, surprised = phases.events.rows("status"), []
+    def apply_snapshot(self, phases: GroupPhases, gaps: GapLedger) -> list[Group]:
+        """Apply the phases of groups from a snapshot loop. Returns the groups of which a message was lost, or one that
+        changes nothing but statistics may have been."""
+        rows, surprised, after, until = phases.events.rows("status"), [], phases.after, phases.until
         for row, status in enumerate(read_statuses(phases.events, "snapshot")):
-            group, after, until = status.group, int(phases.after[row]), int(phases.until[row])
+            group = status.group
             phase, known = status.state if status.phase is None else status.phase, self._state.phases
             if group is None or phase is None:
                 continue
@@ -38,10 +41,12 @@ class PhaseTrust:
                     known.note_phase(group, until, phase)
                 continue  # otherwise nobody knows whether the message or the snapshot loop is newer
             before = known.phase_of(group)
+            if before in BEFORE_END_OF_DAY and before != UNKNOWN and self._loss_since(group, gaps):
+                surprised.append(group)
             known.note_phase(group, until, phase)
             if phase != before:
                 self._state.apply(phases.events.take({"status": np.arange(len(rows)) == row}), "snapshot")
-                if before != UNKNOWN:
+                if before != UNKNOWN and group not in surprised:
                     surprised.append(group)
             known.verify_group(group, after)
         return surprised
@@ -92,9 +97,22 @@ class PhaseTrust:
             )
         if self._state.phases.phase_of(group) not in BEFORE_END_OF_DAY:
             return None
+        gap = self._loss_since(group, gaps)
+        return None if gap is None else f"its statistics may have been reset: {gap.reason}"
+
+    def groups_after_losses(self, events: Events, gaps: GapLedger) -> list[Group]:
+        """The groups that have messages among these events, and may have had others before them that were lost."""
+        if gaps.latest < 0:
+            return []
+        statuses = read_statuses(
+            events.take({"status": events.rows("status").column("instrument_id") == NULL}), "incremental"
+        )
+        groups = {status.group for status in statuses if status.group is not None}
+        return [group for group in groups if self._loss_since(group, gaps)]
+
+    def _loss_since(self, group: Group, gaps: GapLedger) -> Gap | None:
+        """The first gap after what is known of a group; a join loses nothing."""
         gap = gaps.first_after(self._state.phases.sequence_of_group(group))
         while gap is not None and gap.cause in (GapCause.JOIN, GapCause.EPOCH):
             gap = gaps.first_after(gap.last)
-        if gap is None:
-            return None
-        return f"its statistics may have been reset: {gap.reason}"
+        return gap

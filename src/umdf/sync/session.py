@@ -12,6 +12,7 @@ recovery. However the packets are divided into calls, the result is the same.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -21,14 +22,24 @@ from numpy.typing import NDArray
 
 from umdf.market.families import NULL
 from umdf.market.phases import SESSION_CHANGE
-from umdf.market.rows import Events, Units
-from umdf.sync.arbitration import ArbitrationResult, LineArbiter, StepKind
+from umdf.market.rows import Events, no_units
+from umdf.sync.arbitration import ArbitrationResult, LineArbiter, Step, StepKind
+from umdf.sync.arrivals import Arrival, PendingUnits, in_order, released
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap, GapCause
-from umdf.sync.raw_units import RawUnits, concat_units
-from umdf.sync.snapshots import Snapshots, find_group_phases, find_snapshots
+from umdf.sync.snapshot_stream import (
+    EarlySnapshots,
+    Received,
+    ReceivedDefinitions,
+    ReceivedPhases,
+    ReceivedSnapshot,
+    SnapshotHeader,
+    SnapshotStream,
+)
+from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.stream_detection import CapturedPackets, DetectedStream, StreamKind
-from umdf.sync.unit_codecs import FastUnits, SbeUnits, UnitCodec
+from umdf.sync.unit_codecs import DecodedUnits, FastUnits, SbeUnits, UnitCodec
+from umdf.sync.until import Until
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.packet import Protocol as Speaks
@@ -38,28 +49,22 @@ from umdf.wire.sbe.schema import OtherVersions, Schema
 ChannelKey = tuple[Speaks, int]
 EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
 ArbitrationObserver = Callable[[ChannelKey, ArbitrationResult], None]
+NOT_RECEIVED = -1
 CHANNEL_RESET = ord("R")  # of the family control
 # 3 × the interval of heartbeats (4.1.1); real ones of FIX/FAST were 30 s apart.
 SILENCE_S = {Speaks.SBE: 3.0, Speaks.FAST: 90.0}
 
 
-@dataclass(frozen=True)
-class Until:
-    """A moment: everything up to a sequence, or up to a sending time."""
+@dataclass(frozen=True, eq=False)
+class _Delivery:
+    """The units of an arbitration, decoded."""
 
-    sequence: int | None = None
-    ts_send: int | None = None
-
-    def includes(self, sequence: NDArray[np.int64], ts_send: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return sequence <= self.sequence if self.sequence is not None else ts_send <= (self.ts_send or 0)
+    result: ArbitrationResult
+    events: Events
+    damaged: NDArray[np.bool_]
 
 
-@dataclass
-class _SnapshotStream:
-    """A line of a snapshot stream: what is not complete yet, and how far it was."""
-
-    parts: list[RawUnits] = field(default_factory=list)  # not decoded yet
-    floor: int = -1  # the sequence of its last snapshot
+Mark = tuple[int, Arrival, Step | Received]  # the row before which it comes, and when it came
 
 
 @dataclass
@@ -69,10 +74,11 @@ class _ChannelInput:
     channel: Channel
     codec: UnitCodec
     arbiter: LineArbiter
-    incremental: list[RawUnits] = field(default_factory=list)
-    snapshots: dict[int, _SnapshotStream] = field(default_factory=dict)  # by stream
-    instruments: list[RawUnits] = field(default_factory=list)
-    epoch_start: int = 0  # when the first packet of the current epoch was received; 0 if there was none before it
+    incremental: list[PendingUnits] = field(default_factory=list)
+    instruments: list[PendingUnits] = field(default_factory=list)
+    snapshots: dict[int, SnapshotStream] = field(default_factory=dict)  # by stream
+    early: EarlySnapshots = field(default_factory=EarlySnapshots)
+    epoch_start: Arrival = (0, 0)  # of the current epoch, if it is not the first one
     is_past: bool = False  # the requested moment has passed
 
 
@@ -97,7 +103,7 @@ class Session:
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
         self._fast: FastDecoder | None = None
         self._inputs: dict[ChannelKey, _ChannelInput] = {}
-        self._now_ns = 0
+        self._now_ns = self._packets = 0
         for stream in streams:
             key = stream.protocol, stream.channel
             if key not in self._inputs:
@@ -134,13 +140,15 @@ class Session:
                 continue
             feed, is_looping = self._inputs[stream.protocol, stream.channel], stream.kind != StreamKind.INCREMENTAL
             content = packets.buffer, packets.start[chosen], packets.end[chosen], packets.ts_ns[chosen]
-            units = feed.codec.read(*content, line, is_looping=is_looping)
-            if stream.kind == StreamKind.INCREMENTAL:
-                feed.incremental.append(units)
-            elif stream.kind == StreamKind.SNAPSHOT:
-                feed.snapshots.setdefault(line, _SnapshotStream()).parts.append(units)
-            else:
-                feed.instruments.append(units)
+            units, packet = feed.codec.read(*content, line, is_looping=is_looping)
+            numbers = (self._packets + np.flatnonzero(number == line)[packet]).tolist()
+            arrivals = list(zip(units.ts_recv.tolist(), numbers, strict=True))
+            if stream.kind == StreamKind.SNAPSHOT:
+                feed.snapshots.setdefault(line, SnapshotStream()).add(units, arrivals)
+            elif len(units):
+                pending = feed.instruments if is_looping else feed.incremental
+                pending.append(PendingUnits(units, arrivals))
+        self._packets += len(rows)
 
     def advance(self, now_ns: int) -> None:
         """Apply everything that is in order by now."""
@@ -152,6 +160,10 @@ class Session:
         """Call it after the last packet."""
         for key, feed in self._inputs.items():
             self._advance(key, feed, last=True)
+            if feed.channel.epoch is None and (newest := feed.early.newest()) is not None:
+                # There is no incremental stream: the newest snapshot is as far as anything is known.
+                feed.channel.start_epoch(newest.epoch, newest.sequence + 1, 0)
+                self._receive(feed, [(found, None) for found in feed.early.take()])
             feed.channel.finish()
             last_seen = feed.arbiter.last_seen
             silent_s = (self._now_ns - last_seen) / 1e9
@@ -159,40 +171,105 @@ class Session:
             feed.channel.silent_s = silent_s if is_silent else None
 
     def _advance(self, key: ChannelKey, feed: _ChannelInput, *, last: bool) -> None:
-        if feed.instruments:
-            feed.channel.apply_instruments(feed.codec.decode(concat_units(feed.instruments)).events)
-            feed.instruments.clear()
-        if feed.incremental:
-            units = concat_units(feed.incremental)
-            order = np.argsort(units.ts_recv, kind="stable")
-            feed.incremental.clear()
-            self._deliver(key, feed, feed.arbiter.arbitrate(units.take(order), self._now_ns))
+        received = self._read_snapshots(feed)
+        units, arrivals = in_order(feed.incremental)
+        feed.incremental.clear()
+        self._deliver(key, feed, feed.arbiter.arbitrate(units, self._now_ns), arrivals, received)
         if last:
-            self._deliver(key, feed, feed.arbiter.finish())
-        for stream in feed.snapshots.values():
-            self._apply_snapshots(feed, stream, last=last)
+            self._deliver(key, feed, feed.arbiter.finish(), [], [])
 
-    def _deliver(self, key: ChannelKey, feed: _ChannelInput, result: ArbitrationResult) -> None:
-        """Apply the units of an arbitration in its order: between them gaps are reported and epochs start."""
+    def _read_snapshots(self, feed: _ChannelInput) -> list[Received]:
+        found: list[Received] = []
+        for stream in feed.snapshots.values():
+            found += stream.read(feed.codec)
+        return found
+
+    def _read_definitions(self, feed: _ChannelInput, incremental: Events) -> list[Received]:
+        """Definitions of the instrument stream that change something, a unit each."""
+        if not feed.instruments:
+            return []
+        units, arrivals = in_order(feed.instruments)
+        feed.instruments.clear()
+        events = feed.codec.decode(units).events
+        rows, instruments = events.rows("definition"), feed.channel.state.instruments
+        instruments.update_list_totals(rows)
+        is_changed = instruments.differing(rows)
+        is_changed |= np.isin(rows.column("instrument_id"), incremental.rows("definition").column("instrument_id"))
+        changed = np.unique(rows.unit[is_changed]).tolist()
+        return [ReceivedDefinitions(arrivals[unit], events.of_units(np.array([unit]))) for unit in changed]
+
+    def _deliver(
+        self,
+        key: ChannelKey,
+        feed: _ChannelInput,
+        result: ArbitrationResult,
+        arrivals: list[Arrival],
+        received: list[Received],
+    ) -> None:
+        """Apply the units of an arbitration in its order. Between them gaps are reported, epochs start, and what other
+        streams have brought is applied: all in order of arrival, so that it does not matter how it came in calls."""
         if self._arbitrations is not None:
             self._arbitrations(key, result)
-        steps, is_late = list(result.steps), result.is_late
-        cuts = {0, len(result.units), *(np.flatnonzero(np.diff(is_late)) + 1).tolist()}
-        cuts.update(step.before_row for step in steps)
-        bounds = sorted(cuts)
-        for first, end in pairwise([*bounds, bounds[-1]]):
-            while steps and steps[0].before_row <= first:
-                step = steps.pop(0)
-                if step.kind == StepKind.GAP:
-                    self._open_gap(feed, Gap(step.epoch, step.first, step.last, step.ts_recv))
-                # A JOIN follows the first EPOCH, with the same number.
-                elif step.kind == StepKind.EPOCH and not feed.is_past:
-                    feed.epoch_start = 0 if feed.channel.epoch is None else step.ts_recv
-                    feed.channel.start_epoch(step.epoch, step.first, step.ts_recv)
-                    for stream in feed.snapshots.values():
-                        stream.floor = -1
-            if first < end:
-                self._apply(key, feed, result.units.take(slice(first, end)), is_late=bool(is_late[first]))
+        decoded = feed.codec.decode(result.units) if len(result.units) else _NOTHING
+        received = [*self._read_definitions(feed, decoded.events), *received]
+        marks: list[Mark] = [
+            (step.before_row, released(step.release_row, step.release_ns, arrivals), step) for step in result.steps
+        ]
+        if received:
+            releases = zip(result.release_row.tolist(), result.release_ns.tolist(), strict=True)
+            times = [released(row, ns, arrivals) for row, ns in releases]
+            marks += [(bisect_left(times, found.at), found.at, found) for found in received]
+            marks.sort(key=lambda mark: mark[:2])
+        row, waiting = 0, list[Mark]()
+        delivery = _Delivery(result, decoded.events, decoded.damaged)
+        for mark in marks:
+            before, at, found = mark
+            if isinstance(found, ReceivedPhases | ReceivedSnapshot):
+                if feed.channel.epoch is None:
+                    feed.early.add(found)
+                else:
+                    waiting.append(mark)
+                continue
+            self._apply_rows(key, feed, delivery, row, before, waiting)
+            row, waiting = before, []
+            if isinstance(found, Step):
+                self._apply_step(feed, found, at, result)
+            elif isinstance(found, ReceivedDefinitions):
+                feed.channel.apply_instruments(found.events)
+            else:
+                feed.channel.forget_snapshots()
+        self._apply_rows(key, feed, delivery, row, len(result.units), waiting)
+
+    def _apply_step(self, feed: _ChannelInput, step: Step, at: Arrival, result: ArbitrationResult) -> None:
+        if step.kind == StepKind.GAP:
+            row = step.before_row
+            if step.first > feed.channel.sequence or feed.channel.gaps.is_missing(step.first):
+                self._open_gap(feed, Gap(step.epoch, step.first, step.last, step.ts_recv))
+            elif not (row < len(result.units) and result.units.sequence[row] == step.first and result.is_late[row]):
+                feed.channel.contradict(step.first, None, step.ts_recv)
+        # A JOIN follows the first EPOCH, with the same number.
+        elif step.kind == StepKind.EPOCH and not feed.is_past:
+            feed.epoch_start = (0, 0) if feed.channel.epoch is None else at
+            feed.channel.start_epoch(step.epoch, step.first, step.ts_recv)
+            self._receive(feed, [(found, None) for found in feed.early.take()])
+
+    def _apply_rows(
+        self, key: ChannelKey, feed: _ChannelInput, delivery: _Delivery, first: int, end: int, others: list[Mark]
+    ) -> None:
+        """Apply units, and what came between them on snapshot streams."""
+        is_late, sequence = delivery.result.is_late, delivery.result.units.sequence
+        cuts = {first, end, *(first + 1 + np.flatnonzero(np.diff(is_late[first:end]))).tolist()}
+        cuts.update(np.flatnonzero(is_late[first:end]) + first)  # each late unit alone
+        bounds, others = sorted(cuts), others[::-1]
+        for start, stop in pairwise([*bounds, end]):
+            received: list[tuple[Received, int | None]] = []
+            while others and (others[-1][0] < stop or start == stop):
+                before, _, found = others.pop()
+                if not isinstance(found, Step):
+                    received.append((found, None if before <= start else int(sequence[before - 1])))
+            self._receive(feed, received)
+            if start < stop:
+                self._apply(key, feed, delivery, np.arange(start, stop))
 
     def _open_gap(self, feed: _ChannelInput, gap: Gap) -> None:
         limit = self._until.sequence if self._until else None
@@ -202,70 +279,76 @@ class Session:
         if not feed.is_past and (limit is None or gap.first <= limit) and gap.epoch == feed.channel.epoch:
             feed.channel.open_gap(gap)
 
-    def _apply(self, key: ChannelKey, feed: _ChannelInput, units: RawUnits, *, is_late: bool) -> None:
+    def _apply(self, key: ChannelKey, feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> None:
+        is_late = bool(delivery.result.is_late[rows[0]])
         if feed.is_past and not is_late:
             return
-        decoded = feed.codec.decode(units)
-        events, damaged = decoded.events, decoded.damaged
+        events, damaged = delivery.events.of_units(rows), delivery.damaged[rows]
         if self._until is not None:
             included = self._until.includes(events.units.sequence, events.units.ts_send)
             if not is_late and not included.all():
                 feed.is_past = True
                 included[int(np.argmin(included)) :] = False
-            events, damaged = _only(events, included), damaged[included]
-        if damaged.any():
-            for sequence in events.units.sequence[damaged].tolist() if not is_late else ():
-                epoch, ts_recv = int(events.units.seq_version[0]), int(events.units.ts_recv[0])
-                feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
-            events = _only(events, ~damaged)
+                feed.channel.use_all_snapshots()
+            events, damaged = events.of_units(included), damaged[included]
+        applied = events.of_units(self._usable_late(feed, events, damaged) if is_late else ~damaged)
         if self._before_events is not None:
-            self._before_events(key, events)
-        if is_late:  # later updates were applied: what resets many instruments can no longer, and stays missing
-            events = _only(events, ~_resets_many(events))
-            feed.channel.apply_late(events)
-        else:
-            feed.channel.apply(events)
+            self._before_events(key, applied)
+        if is_late:
+            feed.channel.apply_late(applied)
+        first = 0
+        for unit in np.flatnonzero(damaged).tolist() if not is_late else ():
+            feed.channel.apply(events.of_units(np.arange(first, unit)))
+            columns = events.units.seq_version, events.units.sequence, events.units.ts_recv
+            epoch, sequence, ts_recv = (int(column[unit]) for column in columns)
+            feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
+            first = unit + 1
+        if not is_late:
+            feed.channel.apply(events.of_units(np.arange(first, len(damaged))))
         if self._observer is not None:
-            self._observer(key, events)
+            self._observer(key, applied)
 
-    def _apply_snapshots(self, feed: _ChannelInput, stream: _SnapshotStream, *, last: bool) -> None:
-        if not stream.parts or (feed.channel.epoch is None and not last):
-            return
-        units = concat_units(stream.parts)
-        decoded = feed.codec.decode(units, snapshot=True)
-        snapshots = find_snapshots(decoded.events)
-        if feed.channel.epoch is None and snapshots.is_complete.any():
-            # There is no incremental stream: the newest snapshot is as far as anything is known.
-            newest = int(np.argmax(np.where(snapshots.is_complete, snapshots.last_sequence, -1)))
-            feed.channel.start_epoch(int(snapshots.last_epoch[newest]), int(snapshots.last_sequence[newest]) + 1, 0)
-        phases, pending_from = find_group_phases(snapshots, stream.floor)
-        self._select(feed, snapshots, decoded.damaged)
-        carry_from = min(snapshots.incomplete_from, pending_from)
-        if len(snapshots):
-            done = snapshots.header.unit < carry_from
-            stream.floor = int(snapshots.last_sequence[done][-1]) if done.any() else stream.floor
-        phase_units = phases.events.units.take(phases.events.rows("status").unit)
-        is_current = self._is_usable(feed, phases.epoch, phases.until, phase_units)
-        feed.channel.apply_snapshots(snapshots, phases.take(is_current))
-        stream.parts.clear()
-        if carry_from < len(units) and not last:
-            stream.parts.append(units.take(np.arange(carry_from, len(units))).compacted())
+    def _usable_late(self, feed: _ChannelInput, events: Events, damaged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which late units can be applied. Of a number that came before, with other content, nothing is believed. Later
+        updates were applied: what resets many instruments can no longer be, and stays missing."""
+        is_usable, channel = ~_resets_many(events) & ~damaged, feed.channel
+        for unit, sequence in enumerate(events.units.sequence.tolist()):
+            if not channel.gaps.is_missing(sequence):
+                is_usable[unit] = False
+                if not damaged[unit]:
+                    part = events.of_units(np.array([unit]))
+                    channel.contradict(sequence, part, int(events.units.ts_recv[unit]))
+        return is_usable
 
-    def _select(self, feed: _ChannelInput, snapshots: Snapshots, damaged: NDArray[np.bool_]) -> None:
-        """Keep what can be used: undamaged, of the current epoch, and not after the requested moment."""
-        header = snapshots.header.unit
-        units = snapshots.events.units.take(header)
-        usable = self._is_usable(feed, snapshots.last_epoch, snapshots.last_sequence, units)
-        snapshots.is_complete[:] &= usable & ~damaged[header]
+    def _receive(self, feed: _ChannelInput, received: list[tuple[Received, int | None]]) -> None:
+        """Pass on what came on snapshot streams, each with the sequence at which the incremental stream was then (None:
+        where it is now)."""
+        together: dict[int, tuple[Snapshots, NDArray[np.int64]]] = {}
+        for found, sequence in received:
+            if isinstance(found, ReceivedSnapshot) and self._is_usable(feed, found.header):
+                some = found.snapshots
+                turns = together.setdefault(id(some), (some, np.full(len(some), NOT_RECEIVED)))[1]
+                turns[found.row] = feed.channel.sequence if sequence is None else sequence
+            elif isinstance(found, ReceivedPhases) and self._is_usable(feed, found.behind):
+                self._receive_snapshots(feed, together)
+                together, before = {}, found.before
+                is_after = before is not None and before.at > feed.epoch_start and self._is_usable(feed, before)
+                after = before.sequence if before is not None and is_after else -1
+                feed.channel.apply_phases(GroupPhases(found.events, after, found.behind.sequence), sequence)
+        self._receive_snapshots(feed, together)
 
-    def _is_usable(
-        self, feed: _ChannelInput, epoch: NDArray[np.int64], sequence: NDArray[np.int64], units: Units
-    ) -> NDArray[np.bool_]:
+    def _receive_snapshots(self, feed: _ChannelInput, together: dict[int, tuple[Snapshots, NDArray[np.int64]]]) -> None:
+        for snapshots, received in together.values():
+            feed.channel.apply_snapshots(snapshots.only(received != NOT_RECEIVED), received)
+
+    def _is_usable(self, feed: _ChannelInput, header: SnapshotHeader) -> bool:
+        """Whether a snapshot is of the current epoch, and not after the requested moment."""
         # Before version 15, and in FIX/FAST, nothing states the epoch: what was received before its start is not of it.
-        usable = np.where(epoch == NULL, units.ts_recv >= feed.epoch_start, epoch == feed.channel.epoch)
-        if self._until is not None:
-            usable &= self._until.includes(sequence, units.ts_send)
-        return usable
+        is_current = header.at > feed.epoch_start if header.epoch == NULL else header.epoch == feed.channel.epoch
+        return is_current and (self._until is None or self._until.includes_one(header.sequence, header.ts_send))
+
+
+_NOTHING = DecodedUnits(Events(no_units(), {}), np.zeros(0, np.bool_))
 
 
 def _resets_many(events: Events) -> NDArray[np.bool_]:
@@ -276,15 +359,3 @@ def _resets_many(events: Events) -> NDArray[np.bool_]:
     is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
     found[status.unit[is_change]] = True
     return found
-
-
-def _only(events: Events, is_included: NDArray[np.bool_]) -> Events:
-    """The events of some units, with only those units."""
-    if is_included.all():
-        return events
-    number = np.cumsum(is_included, dtype=np.uint32) - 1
-    kept = events.take({name: is_included[rows.unit] for name, rows in events.families.items()})
-    for rows in kept.families.values():
-        rows.unit = number[rows.unit].astype(np.uint32)
-    units: Units = events.units.take(is_included)
-    return Events(units, kept.families)

@@ -27,6 +27,7 @@ class Snapshots:
     events: Events
     header: Rows  # family snapshot
     is_complete: NDArray[np.bool_]
+    complete_unit: NDArray[np.int64]  # the unit of the last part of each
 
     def __len__(self) -> int:
         return len(self.header)
@@ -52,19 +53,16 @@ class Snapshots:
         found[_snapshot_of(self.header, book)[rows]] = True
         return found[:-1]
 
+    def only(self, is_selected: NDArray[np.bool_]) -> Snapshots:
+        """The same with only these complete."""
+        return Snapshots(self.events, self.header, self.is_complete & is_selected, self.complete_unit)
+
     @property
     def incomplete_from(self) -> int:
         """The unit in which the last snapshot starts, if it is not complete yet; otherwise the number of units."""
         if not len(self) or self.is_complete[-1]:
             return len(self.events.units)
         return int(self.header.unit[-1])
-
-    def newest(self, is_selected: NDArray[np.bool_]) -> list[int]:
-        """The last of the selected snapshots of each book."""
-        rows = np.flatnonzero(is_selected)
-        book = self.instrument_id[rows] << 1 | self.is_lending[rows]
-        _, last = np.unique(book[::-1], return_index=True)
-        return rows[::-1][last].tolist()
 
     def events_of(self, is_selected: NDArray[np.bool_]) -> Events:
         """All rows of these snapshots: book rows from the clearing row on, statistics, states."""
@@ -82,35 +80,8 @@ class GroupPhases:
     those of the snapshots before (`after`) and behind (`until`) them, because a snapshot stream never goes back."""
 
     events: Events  # family status, rows without instrument
-    epoch: NDArray[np.int64]  # of `until`; NULL if unknown
-    after: NDArray[np.int64]
-    until: NDArray[np.int64]
-
-    def take(self, is_selected: NDArray[np.bool_]) -> GroupPhases:
-        events = self.events.take({"status": is_selected})
-        return GroupPhases(events, self.epoch[is_selected], self.after[is_selected], self.until[is_selected])
-
-
-def find_group_phases(snapshots: Snapshots, floor: int) -> tuple[GroupPhases, int]:
-    """The phases of groups in front of a snapshot, and the first unit with one that no snapshot follows yet. `floor` is
-    the sequence of the last snapshot before these events."""
-    rows, header = snapshots.events.rows("status"), snapshots.header
-    of_groups = np.flatnonzero(rows.column("instrument_id") == NULL)
-    units = len(snapshots.events.units)
-    if not len(of_groups):
-        return GroupPhases(snapshots.events.take({}), *[np.empty(0, np.int64)] * 3), units
-    behind = np.searchsorted(header.wire_order, rows.wire_order[of_groups], side="right")
-    is_followed = behind < len(header)
-    chosen, behind_chosen = of_groups[is_followed], behind[is_followed]
-    sequence, epoch = np.concatenate([[floor], snapshots.last_sequence]), snapshots.last_epoch
-    found = GroupPhases(
-        snapshots.events.take({"status": chosen}),
-        epoch[behind_chosen],
-        sequence[behind_chosen],
-        sequence[behind_chosen + 1],
-    )
-    pending = rows.unit[of_groups[~is_followed]]
-    return found, int(pending.min()) if len(pending) else units
+    after: int
+    until: int
 
 
 def find_snapshots(events: Events) -> Snapshots:
@@ -120,16 +91,21 @@ def find_snapshots(events: Events) -> Snapshots:
     bids, offers, stats = np.zeros((3, count + 1), np.int64)
     book = events.rows("mbo")
     at = _snapshot_of(header, book)
+    complete_unit = header.unit.astype(np.int64)
+    np.maximum.at(complete_unit, at[at >= 0], book.unit[at >= 0].astype(np.int64))
     side, is_order = book.column("side"), book.column("action") != CLEAR
     for found, which in ((bids, BID), (offers, ASK)):
         np.add.at(found, at[is_order & (side == which)], 1)
     for name in STATISTICS:
-        np.add.at(stats, _snapshot_of(header, events.rows(name)), 1)
+        rows = events.rows(name)
+        at = _snapshot_of(header, rows)
+        np.add.at(stats, at, 1)
+        np.maximum.at(complete_unit, at[at >= 0], rows.unit[at >= 0].astype(np.int64))
     is_complete = np.ones(count, np.bool_)
     for found, total in ((bids, "total_bids"), (offers, "total_offers"), (stats, "total_stats")):
         stated = header.column(total)
         is_complete &= (stated == NULL) | (stated == found[:count])
-    return Snapshots(events, header, is_complete)
+    return Snapshots(events, header, is_complete, complete_unit)
 
 
 def _snapshot_of(header: Rows, rows: Rows) -> NDArray[np.int64]:

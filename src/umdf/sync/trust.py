@@ -49,6 +49,7 @@ class BookTrust:
     def __init__(self, books: Books) -> None:
         self._books = books
         self.states = _new_states(books.arenas.book_capacity)
+        self.is_incomplete = False  # whether trades of instruments without a book may be missing
         self._arguments = np.zeros(k.GATE_ARGUMENTS, np.int64)
         self._address = buffer_address(self._arguments)
 
@@ -70,11 +71,14 @@ class BookTrust:
     def number_of(self, instrument_id: int, lending: bool, *, create: bool = False) -> int:
         """The number of a book; -1 if there is none."""
         number = book_number(self._books.arenas.address, instrument_id, int(lending))
-        if number < 0 and create:
+        is_new = number < 0 and create
+        if is_new:
             number = self._books.ensure(instrument_id, lending=lending)
         missing = self._books.arenas.book_capacity - len(self.states)
         if missing > 0:
             self.states = np.concatenate([self.states, _new_states(missing)])
+        if is_new and self.is_incomplete:
+            self.states[number, k.S_INCOMPLETE] = 1
         return number
 
     def has_stale(self) -> bool:
@@ -103,6 +107,33 @@ class BookTrust:
                 state[k.S_APPLIED] = sequence[row] - 1  # a snapshot from there on can replace the book
         return np.array(sorted(first_rows.values()), np.int64)
 
+    def mark_stale(self, instrument_ids: set[int], sequence: int, reason: int, *, is_for_all: bool) -> None:
+        """These instruments, and all books that were changed at this sequence or later, are stale."""
+        for instrument_id in instrument_ids:
+            self.number_of(instrument_id, lending=False, create=True)
+        headers = self._books.arenas.headers
+        states = self.states[: len(headers)]
+        is_named = np.isin(headers["instrument_id"], np.array(sorted(instrument_ids), np.int64))
+        chosen = (states[:, k.S_APPLIED] >= sequence) | ((headers["alive"] != 0) & (is_named | is_for_all))
+        states[chosen, k.S_STALE], states[chosen, k.S_INCOMPLETE] = reason, 1
+        states[chosen, k.S_APPLIED] = np.maximum(states[chosen, k.S_APPLIED], sequence)
+
+    def is_known(self, number: int, rpt_seq: int) -> bool:
+        """Whether a book is not stale, and its last update is this one."""
+        state = self.states[number]
+        return not state[k.S_STALE] and state[k.S_APPLIED] > k.UNVERIFIED_FROM_START and state[k.S_RPT_SEQ] == rpt_seq
+
+    def examine(
+        self, ids: Numbers, lending: NDArray[np.bool_], sequence: Numbers, latest_gap: int, empty_until: int
+    ) -> NDArray[np.uint8]:
+        """Which snapshots their books need: NEEDED, NOT_NEEDED or TOO_OLD."""
+        found = np.empty(len(ids), np.uint8)
+        columns = [np.ascontiguousarray(values, np.int64) for values in (ids, lending, sequence)]
+        books, states = self._books.arenas.address, buffer_address(self.states)
+        addresses = map(buffer_address, (*columns, found))
+        k.examine_snapshots(books, states, len(ids), latest_gap, empty_until, *addresses)
+        return found
+
     def set_recovered(self, number: int, rpt_seq: int, sequence: int) -> None:
         """A snapshot of this sequence has replaced the book."""
         state = self.states[number]
@@ -118,7 +149,7 @@ class BookTrust:
 
     def trust_of(self, number: int, gap: Gap | None) -> Trust:
         """`gap`: the first one after the sequence up to which the book is verified."""
-        _, stale, _, _, _, received, expected = self.states[number].tolist()
+        _, stale, _, _, _, received, expected, _ = self.states[number].tolist()
         if stale:
             return Trust(TrustLevel.STALE, str(Stale(stale, 0, received, expected)))
         return HEALTHY if gap is None else unverified(gap.reason)
@@ -126,7 +157,7 @@ class BookTrust:
 
 def _new_states(count: int) -> Numbers:
     states = np.zeros((count, k.STATE_WORDS), np.int64)
-    states[:, k.S_VERIFIED] = states[:, k.S_APPLIED] = k.UNVERIFIED_FROM_START
+    states[:, [k.S_VERIFIED, k.S_APPLIED, k.S_AMBIGUOUS]] = k.UNVERIFIED_FROM_START
     return states
 
 

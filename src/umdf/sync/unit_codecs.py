@@ -1,7 +1,7 @@
 """How the two protocols become units, and units become events.
 
     codec = SbeUnits(decoder, versions, channel)
-    units = codec.read(buffer, start, end, ts_recv, line, is_looping=False)
+    units, packet = codec.read(buffer, start, end, ts_recv, line, is_looping=False)  # and the packet of each
     decoded = codec.decode(units)            # events, and the units that are damaged
 
 Invariant: a damaged packet is never an exception. What shows in its framing is left out before the lines are merged, so
@@ -32,6 +32,7 @@ from umdf.wire.sbe.headers import read_packet_headers
 from umdf.wire.sbe.schema import OtherVersions
 
 SEQUENCE_RESET = "4"
+SENDING_TIME_AT = 8  # in a Binary packet
 # Snapshot and instrument streams start again with every loop (4.2.6).
 LOOPING_LIMITS = Limits(wait_ms=60_000, restart_distance=4)
 # On the incremental stream a chunk may be overtaken by whole packets of other messages.
@@ -46,10 +47,13 @@ class DecodedUnits:
     damaged: NDArray[np.bool_]  # per unit
 
 
+ReadUnits = tuple[RawUnits, Numbers]  # units, and the packet that completed each
+
+
 class UnitCodec(Interface):
     def read(
         self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
-    ) -> RawUnits: ...
+    ) -> ReadUnits: ...
 
     def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits: ...
 
@@ -63,7 +67,7 @@ class SbeUnits:
 
     def read(
         self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
-    ) -> RawUnits:
+    ) -> ReadUnits:
         start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
         headers = read_packet_headers(buffer, start, end)
         next_sequence = np.empty(len(start), np.int64)
@@ -86,9 +90,11 @@ class SbeUnits:
             np.full(len(start), line, np.uint16),
             np.where(is_heartbeat, np.uint8(UnitKind.HEARTBEAT), np.uint8(UnitKind.DATA)),
             np.where(is_heartbeat, next_sequence, 0),
-            headers.sending_time.view(np.int64),
+            # What is before the sending time was compared already; the reserved byte may differ.
+            content_keys(buffer, np.minimum(start + SENDING_TIME_AT, end), end),
         )
-        return units if usable.all() else units.take(usable)
+        packets = np.arange(len(start))
+        return (units, packets) if usable.all() else (units.take(usable), packets[usable])
 
     def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits:
         batch = self._decoder.decode(units.buffer, units.start, units.end)
@@ -112,23 +118,22 @@ class FastUnits:
 
     def read(
         self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
-    ) -> RawUnits:
+    ) -> ReadUnits:
         limits = LOOPING_LIMITS if is_looping else INCREMENTAL_LIMITS
         reassembler = self._reassemblers.setdefault(line, Reassembler(limits))
         chunks = self._chunk_parser.parse(buffer, np.ascontiguousarray(start), np.ascontiguousarray(end))
         reassembled = reassembler.add(chunks, np.zeros(len(start), np.uint16), ts_recv)
         parts = [self._units(found, ts_recv, line) for found in reassembled[:2] if len(found)]
         if not parts:
-            return empty_units()
+            return empty_units(), np.empty(0, np.int64)
         order = np.argsort(np.concatenate([found.order for found in reassembled[:2]]), kind="stable")
+        packets = np.concatenate([found.packet for found in reassembled[:2]])[order].astype(np.int64)
         units = concat_units(parts).take(order)
         is_reset = np.isin(peek_templates(units), self._resets)
-        if not is_reset.any():
-            return units
-        if is_looping:
-            return units.take(~is_reset)
+        if is_reset.any() and is_looping:
+            return units.take(~is_reset), packets[~is_reset]
         units.kind[is_reset], units.next_sequence[is_reset] = UnitKind.RESET, 1
-        return units
+        return units, packets
 
     def _units(self, messages: Messages, ts_recv: Numbers, line: int) -> RawUnits:
         count = len(messages)

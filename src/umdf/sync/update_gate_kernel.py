@@ -34,12 +34,17 @@ GATE_ARGUMENTS = 13
 # State of a book. RPT_SEQ: the last one applied, NULL if any may follow, 0 if there was none. STALE: 0, or the reason.
 # VERIFIED: nothing is missing up to this sequence. APPLIED: the sequence of the last row or snapshot that was applied.
 # INCOMPLETE: updates, and so perhaps trades, were missed in this session. RECEIVED, EXPECTED: of the reason.
-S_RPT_SEQ, S_STALE, S_VERIFIED, S_APPLIED, S_INCOMPLETE, S_RECEIVED, S_EXPECTED = range(7)
-STATE_WORDS = 7
-UNVERIFIED_FROM_START = -1  # of VERIFIED and APPLIED
+# AMBIGUOUS: the last gap up to which RptSeq proves nothing.
+S_RPT_SEQ, S_STALE, S_VERIFIED, S_APPLIED, S_INCOMPLETE, S_RECEIVED, S_EXPECTED, S_AMBIGUOUS = range(8)
+STATE_WORDS = 8
+# If an Empty Book or a channel reset is lost with as many updates as the book had before, the next one seems to follow.
+# That happens only to books that had few.
+SHORT_HISTORY = 32
+UNVERIFIED_FROM_START = -1  # of VERIFIED, APPLIED and AMBIGUOUS
 # Decisions. EMPTIED: applied, and what waits for its book is out of date. EMPTIED_IN_DOUBT: the same, but units were
 # lost before it, perhaps a channel reset, which clears statistics too.
 APPLY, WAIT, OLD, EMPTIED, EMPTIED_IN_DOUBT = range(5)
+NOT_NEEDED, NEEDED, TOO_OLD = range(3)  # of a snapshot
 
 
 @inlined
@@ -70,6 +75,14 @@ def _gate_update(t, s, i, sequence):
     known, gap = get(s, S_RPT_SEQ), load_i64(get(t, GAP_BEFORE), 8 * i)
     verdict = compare_rpt_seq(known, rpt_seq, gap > get(s, S_VERIFIED))
     if verdict == FOLLOWS:
+        if gap > get(s, S_VERIFIED):
+            if known == NULL or known == 0:  # an Empty Book may have been lost, and trades before it
+                put(s, S_INCOMPLETE, 1)
+            elif known <= SHORT_HISTORY or get(s, S_AMBIGUOUS) > get(s, S_VERIFIED):
+                put(s, S_AMBIGUOUS, gap)
+                put(s, S_RPT_SEQ, rpt_seq)
+                put(s, S_APPLIED, sequence)
+                return np.uint8(APPLY)
         _set_known(s, rpt_seq, sequence)
         return np.uint8(APPLY)
     if verdict == UPDATES_MISSING:
@@ -114,3 +127,19 @@ def gate_updates(t):
         else:
             store_u8(get(t, DECISIONS), i, _gate_update(t, s, i, sequence))
     return get(t, ROWS)
+
+
+@kernel
+def examine_snapshots(books, states, rows, latest_gap, empty_until, instruments, lending, sequences, found):
+    """Whether the book of each snapshot needs it, as far as the book's own state tells."""
+    for i in range(rows):
+        number = find_book(books, load_i64(instruments, 8 * i), load_i64(lending, 8 * i))
+        stale, verified, applied = np.int64(0), np.int64(UNVERIFIED_FROM_START), np.int64(UNVERIFIED_FROM_START)
+        if number >= 0:
+            s = states + 8 * STATE_WORDS * number
+            stale, verified, applied = get(s, S_STALE), get(s, S_VERIFIED), get(s, S_APPLIED)
+        if load_i64(sequences, 8 * i) < applied:
+            store_u8(found, i, np.uint8(TOO_OLD))
+            continue
+        is_healthy = stale == 0 and latest_gap <= max(verified, empty_until) and applied > UNVERIFIED_FROM_START
+        store_u8(found, i, np.uint8(NOT_NEEDED if is_healthy else NEEDED))

@@ -1,0 +1,227 @@
+"""Applies the updates of a channel to its books and its market state, as far as trust allows; the rest waits.
+
+Invariants: an update is applied if its book is not stale and it is the next one (5.2.2), and it is applied and counted
+once. What belongs to an update that waits (its trade, its statistic, its status) waits with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.book.engine import Books
+from umdf.market.families import NULL
+from umdf.market.rows import Events, Rows, no_units
+from umdf.market.state import BatchChanges, MarketState, Stream
+from umdf.market.statistics import StatisticReset
+from umdf.sync import update_gate_kernel as k
+from umdf.sync.gaps import GapLedger
+from umdf.sync.phase_trust import PhaseTrust
+from umdf.sync.trust import BookTrust
+from umdf.sync.waiting_updates import WaitingUpdates, rows_after
+
+LENDING = ord("L")
+GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
+
+
+class GatedUpdates:
+    """Of one epoch of a channel."""
+
+    def __init__(self, state: MarketState, gaps: GapLedger, *, statuses_have_rpt_seq: bool) -> None:
+        self.books = Books(requires_full_history=True)
+        self.trust = BookTrust(self.books)
+        self.state = state
+        self.phases = PhaseTrust(state, statuses_have_rpt_seq=statuses_have_rpt_seq)
+        self.waiting = WaitingUpdates()
+        self.deleted: dict[int, int] = {}  # instruments, and how far the stream was then
+        self.suspects: dict[int, int] = {}  # instruments whose statistics may be wrong, since this sequence
+        self.empty_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
+        self._gaps = gaps
+
+    def apply(self, events: Events, resets: Sequence[StatisticReset] = ()) -> list[int]:
+        """Apply what may be applied; returns the instruments of which something waits. `resets` are further ones."""
+        rows = events.rows("mbo")
+        stale_before = self._stale_before(events)
+        if not len(rows):
+            if stale_before:
+                none = np.zeros(0, np.bool_)
+                self._apply_some(events, none, none, stale_before, resets)
+            else:
+                self._apply_now(events, resets)
+            return []
+        sequence = events.units.sequence[rows.unit]
+        decisions = self.trust.gate(rows, sequence, self._gaps.latest_before(sequence))
+        if not decisions.any() and not stale_before:
+            self._apply_now(events, resets)
+            return []
+        ids = rows.column("instrument_id")
+        for row in np.flatnonzero(decisions == k.EMPTIED_IN_DOUBT).tolist():
+            self.suspects[int(ids[row])] = int(sequence[row])
+        waits, is_old = decisions == k.WAIT, decisions == k.OLD
+        later = self._drop_emptied(ids, sequence, decisions, waits, is_old)
+        waiting_ids = np.unique(ids[waits])
+        if waits.any() or is_old.any() or stale_before:
+            self._apply_some(events, waits, is_old, stale_before, resets)
+        else:
+            self._apply_now(events, resets)
+        if later is not None:
+            self.apply(later)
+        return waiting_ids.tolist()
+
+    def _drop_emptied(
+        self,
+        ids: NDArray[np.int64],
+        sequence: NDArray[np.int64],
+        decisions: NDArray[np.uint8],
+        waits: NDArray[np.bool_],
+        is_old: NDArray[np.bool_],
+    ) -> Events | None:
+        """What waits for books that are emptied is out of date, but not what is later, if the Empty Book came late."""
+        is_empty = decisions >= k.EMPTIED
+        emptied = np.unique(ids[is_empty])
+        if not len(emptied):
+            return None
+        if emptied[0] == NULL:  # such a message is applied alone
+            self.waiting.clear()
+            self.suspects.clear()
+            last_reset = sequence[ids == NULL].max(keepdims=True)
+            self.trust.is_incomplete |= int(self._gaps.latest_before(last_reset)[0]) > self.empty_until
+            self.empty_until = int(last_reset[0])
+            return None
+        last = dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
+        for row in np.flatnonzero(waits & np.isin(ids, emptied)).tolist():
+            if sequence[row] < last[int(ids[row])]:
+                waits[row], is_old[row] = False, True
+        older = self.waiting.take(emptied)
+        self.waiting.forget_dropped(emptied.tolist())
+        return None if older is None else rows_after(older, emptied, last)
+
+    # Rows without RptSeq: nothing but their place tells whether they come before or after what waits.
+
+    def _stale_before(self, events: Events) -> set[int]:
+        """The instruments with such rows whose books were stale before these events."""
+        found = set[int]()
+        for name, rows in events.families.items():
+            if name in GATED_FAMILIES and name != "status":
+                ids = rows.column("instrument_id")[rows.column("rpt_seq") == NULL]
+                found.update(ids.tolist())
+        return {number for number in found if self._is_stale(number)}
+
+    def _is_stale(self, instrument_id: int) -> bool:
+        numbers = [self.trust.number_of(instrument_id, lending) for lending in (False, True)]
+        return any(number >= 0 and self.trust.states[number, k.S_STALE] for number in numbers)
+
+    def _unnumbered_waits(self, some: Rows, book: Rows, waits: NDArray[np.bool_], stale: set[int]) -> NDArray[np.bool_]:
+        """Which rows without RptSeq wait: those of books that are stale at their place."""
+        found = np.zeros(len(some), np.bool_)
+        ids, orders = some.column("instrument_id"), some.wire_order
+        book_ids, book_orders = book.column("instrument_id"), book.wire_order
+        for row in np.flatnonzero(some.column("rpt_seq") == NULL).tolist():
+            earlier = np.flatnonzero((book_ids == ids[row]) & (book_orders < orders[row]))
+            found[row] = waits[earlier[-1]] if len(earlier) else int(ids[row]) in stale
+        return found
+
+    # Applying.
+
+    def _apply_some(
+        self,
+        events: Events,
+        waits: NDArray[np.bool_],
+        is_old: NDArray[np.bool_],
+        stale_before: set[int],
+        resets: Sequence[StatisticReset],
+    ) -> None:
+        """Apply all but some rows of the family mbo, and what belongs to them."""
+        book = events.rows("mbo")
+        orders, masks = book.wire_order, {"mbo": waits}
+        applied = {name: np.ones(len(some), np.bool_) for name, some in events.families.items()}
+        applied["mbo"] = ~(waits | is_old)
+        for name in GATED_FAMILIES:
+            if name in events.families:
+                some = events.families[name]
+                own = some.wire_order
+                is_waiting = np.isin(own, orders[waits])
+                if name != "status":
+                    is_waiting |= self._unnumbered_waits(some, book, waits, stale_before)
+                masks[name] = is_waiting
+                applied[name] = ~(is_waiting | np.isin(own, orders[is_old]))
+        self._apply_now(events.take(applied), resets)
+        if any(mask.any() for mask in masks.values()):
+            self.waiting.add(events.take(masks))
+
+    def _apply_now(self, events: Events, resets: Sequence[StatisticReset]) -> None:
+        rows = events.rows("mbo")
+        if len(rows):
+            outcomes = self.books.apply(rows)
+            if outcomes.codes.min() < 0:
+                sequence = events.units.sequence[rows.unit]
+                self._hold_back(events, rows, self.trust.mark_impossible(rows, sequence, outcomes))
+        self.apply_state(events, resets=resets)
+
+    def _hold_back(self, events: Events, rows: Rows, first_rows: NDArray[np.int64]) -> None:
+        """An impossible row and everything after it of its instrument: a snapshot may be older than some of it."""
+        orders, masks = rows.wire_order, {name: np.zeros(len(some), np.bool_) for name, some in events.families.items()}
+        for row in first_rows.tolist():
+            instrument_id = int(rows.column("instrument_id")[row])
+            for name in ("mbo", *GATED_FAMILIES):
+                if name in events.families:
+                    some = events.families[name]
+                    masks[name] |= (some.column("instrument_id") == instrument_id) & (some.wire_order >= orders[row])
+        if len(first_rows):
+            self.waiting.add(events.take(masks))
+
+    def apply_state(
+        self,
+        events: Events,
+        stream: Stream = "incremental",
+        as_of: dict[int, int] | None = None,
+        resets: Sequence[StatisticReset] = (),
+    ) -> BatchChanges:
+        changes = self.state.apply(events, stream, as_of, resets)
+        for instrument_id in changes.deleted:
+            for lending in (False, True):
+                self.trust.forget(instrument_id, lending)
+            self.books.delete_instrument(instrument_id)
+            self.waiting.discard([instrument_id])
+            self.suspects.pop(instrument_id, None)
+            if stream == "incremental":
+                self.deleted[instrument_id] = int(events.units.sequence[-1])
+        for instrument_id in (*changes.added, *changes.modified):
+            depth = self.state.instruments.depth_of(instrument_id, self.state.channel)
+            if depth is not None:
+                self.books.set_depth(instrument_id, depth)
+        for instrument_id in changes.new_sessions:
+            for lending in (False, True):
+                number = self.trust.number_of(instrument_id, lending)
+                if number >= 0 and not self.trust.states[number, k.S_STALE]:
+                    self.trust.states[number, k.S_INCOMPLETE] = 0
+        return changes
+
+    def retry(self, instrument_ids: Iterable[int], after: dict[int, int] | None = None) -> None:
+        """Feed waiting updates of some instruments again, with `after` only those after a sequence."""
+        ids = np.array(sorted(instrument_ids), np.int64)
+        for instrument_id in ids.tolist():
+            for lending in (False, True):
+                number = self.trust.number_of(instrument_id, lending)
+                if number >= 0:
+                    self.trust.retry(number)
+        events = self.waiting.take(ids) if len(ids) else None
+        if after is None:
+            if events is not None:
+                self.apply(events)
+            return
+        events = Events(no_units(), {}) if events is None else rows_after(events, ids, after)
+        resets = [
+            StatisticReset(_order_after(events, sequence), instrument_id, kind)
+            for instrument_id in ids.tolist()
+            for sequence, kind in self.phases.resets_since(instrument_id, after[instrument_id])
+        ]
+        if resets or len(events.units):
+            self.apply(events, resets)
+
+
+def _order_after(events: Events, sequence: int) -> int:
+    """The position in wire order behind the unit of a sequence."""
+    return (int(np.searchsorted(events.units.sequence, sequence, side="right")) << 32) - 1

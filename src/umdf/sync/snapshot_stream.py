@@ -1,0 +1,197 @@
+"""One line of a snapshot stream: which snapshots and phases of groups it has, and when each was complete.
+
+    stream.add(units, arrivals)
+    received = stream.read(codec)
+
+Invariants: parts of two loops are never taken for one snapshot. The phases of groups in a packet that was overtaken by
+later ones are not used: a phase is as of a sequence between those of the snapshots around it only if the order is that
+of sending. The result does not depend on how the packets are divided among calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.market.families import NULL
+from umdf.market.rows import Events
+from umdf.sync.arrivals import Arrival
+from umdf.sync.raw_units import RawUnits, concat_units
+from umdf.sync.snapshots import Snapshots, find_snapshots
+from umdf.sync.unit_codecs import UnitCodec
+
+MAX_PAUSE_NS = 250_000_000  # between two packets of one snapshot
+OVERTAKEN_UNITS = 64  # so many units before one are compared with it: a damaged time does no harm for long
+
+
+@dataclass(frozen=True)
+class SnapshotHeader:
+    """What the header of a snapshot states: its sequence and epoch."""
+
+    at: Arrival
+    sequence: int
+    epoch: int  # NULL if it is not stated
+    ts_send: int
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedPhases:
+    """Phases of groups (family status), between two snapshots of the stream."""
+
+    at: Arrival
+    events: Events
+    before: SnapshotHeader | None
+    behind: SnapshotHeader
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedSnapshot:
+    """A row of some snapshots, when its last part was there."""
+
+    at: Arrival
+    header: SnapshotHeader
+    snapshots: Snapshots
+    row: int
+
+
+@dataclass(frozen=True)
+class NumberingRestart:
+    """The sequences of the snapshots have gone back: those before are of another epoch, which FAST does not state."""
+
+    at: Arrival
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedDefinitions:
+    """A unit of the instrument stream."""
+
+    at: Arrival
+    events: Events
+
+
+Received = ReceivedPhases | ReceivedSnapshot | NumberingRestart | ReceivedDefinitions
+
+
+@dataclass
+class EarlySnapshots:
+    """What came before the first unit of the incremental stream: the last snapshot of each book, the last phases."""
+
+    _snapshots: dict[tuple[int, bool], ReceivedSnapshot] = field(default_factory=dict)
+    _phases: deque[ReceivedPhases] = field(default_factory=lambda: deque(maxlen=1 << 12))
+
+    def add(self, found: ReceivedPhases | ReceivedSnapshot) -> None:
+        if isinstance(found, ReceivedPhases):
+            self._phases.append(found)
+        else:
+            some, row = found.snapshots, found.row
+            self._snapshots[int(some.instrument_id[row]), bool(some.is_lending[row])] = found
+
+    def newest(self) -> SnapshotHeader | None:
+        headers = (found.header for found in self._snapshots.values())
+        return max(headers, key=lambda header: header.sequence, default=None)
+
+    def take(self) -> list[ReceivedPhases | ReceivedSnapshot]:
+        """All of them, in order of arrival."""
+        found = sorted((*self._snapshots.values(), *self._phases), key=lambda some: some.at)
+        self._snapshots.clear()
+        self._phases.clear()
+        return found
+
+
+@dataclass
+class SnapshotStream:
+    _units: list[RawUnits] = field(default_factory=list)  # not read, or of a snapshot that is not complete
+    _arrivals: list[Arrival] = field(default_factory=list)
+    _known: int = 0  # the first so many units were read before
+    _times: list[int] = field(default_factory=list)  # sending times of the last units
+    _is_overtaken: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    _header: SnapshotHeader | None = None  # the last one
+
+    def add(self, units: RawUnits, arrivals: Sequence[Arrival]) -> None:
+        self._units.append(units)
+        self._arrivals += arrivals
+
+    def read(self, codec: UnitCodec) -> list[Received]:
+        """What has become complete since the last call, in order."""
+        if len(self._arrivals) == self._known:
+            return []
+        units, arrivals = concat_units(self._units), self._arrivals
+        decoded = codec.decode(units, snapshot=True)
+        self._note_times(decoded.events.units.ts_send)
+        snapshots = find_snapshots(decoded.events)
+        headers = _headers_of(snapshots, arrivals)
+        complete = snapshots.is_complete & ~decoded.damaged[snapshots.header.unit]
+        complete &= snapshots.complete_unit >= self._known
+        found: list[Received] = [
+            ReceivedSnapshot(arrivals[snapshots.complete_unit[row]], headers[row], snapshots, row)
+            for row in np.flatnonzero(complete).tolist()
+            if _is_of_one_loop(units.sequence, decoded.events.units.ts_send, snapshots, row)
+        ]
+        between, pending_from = self._read_phases(snapshots, headers, decoded.damaged)
+        self._keep(units, min(snapshots.incomplete_from, pending_from))
+        return sorted([*between, *found], key=lambda some: some.at)
+
+    def _note_times(self, ts_send: NDArray[np.int64]) -> None:
+        """Find out which of the new units were overtaken by later ones."""
+        new = ts_send[self._known :]
+        earlier = np.concatenate([np.full(OVERTAKEN_UNITS, NULL), self._times, new]).astype(np.int64)
+        windows = np.lib.stride_tricks.sliding_window_view(earlier, OVERTAKEN_UNITS)
+        newest = windows.max(axis=1)[len(self._times) : len(self._times) + len(new)]
+        self._is_overtaken = np.concatenate([self._is_overtaken, new < newest])
+        self._times = earlier[-OVERTAKEN_UNITS:].tolist()
+
+    def _read_phases(
+        self, snapshots: Snapshots, headers: list[SnapshotHeader], damaged: NDArray[np.bool_]
+    ) -> tuple[list[Received], int]:
+        """The phases in front of new headers, and the first unit with one that no header follows yet."""
+        events, header, is_overtaken = snapshots.events, snapshots.header, self._is_overtaken
+        rows = events.rows("status")
+        usable = np.flatnonzero(~is_overtaken[header.unit])
+        is_group = (rows.column("instrument_id") == NULL) & ~is_overtaken[rows.unit]
+        behind = np.searchsorted(header.wire_order[usable], rows.wire_order, side="right")
+        followed = set(behind[is_group].tolist())
+        found: list[Received] = []
+        for at, row in enumerate(usable.tolist()):
+            current, unit = headers[row], header.unit[row]
+            if unit < self._known:
+                continue
+            if damaged[unit]:
+                self._header = None
+                continue
+            before, self._header = self._header, current
+            if before is not None and current.epoch == NULL and current.sequence < before.sequence:
+                found.append(NumberingRestart(current.at))
+                before = None
+            if at in followed:
+                phases = events.take({"status": is_group & (behind == at)})
+                found.append(ReceivedPhases(current.at, phases, before, current))
+        pending = rows.unit[is_group & (behind == len(usable))]
+        return found, int(pending.min()) if len(pending) else len(events.units)
+
+    def _keep(self, units: RawUnits, first: int) -> None:
+        kept = np.arange(first, len(units))
+        self._units = [units.take(kept).compacted()] if len(kept) else []
+        self._arrivals, self._is_overtaken = self._arrivals[first:], self._is_overtaken[first:]
+        self._known = len(kept)
+
+
+def _is_of_one_loop(numbers: NDArray[np.int64], ts_send: NDArray[np.int64], snapshots: Snapshots, row: int) -> bool:
+    """Whether the parts of a snapshot have consecutive numbers and were sent together: the number of a packet is the
+    same in every loop."""
+    first, last = int(snapshots.header.unit[row]), int(snapshots.complete_unit[row])
+    if first == last:
+        return True
+    order = np.argsort(numbers[first : last + 1], kind="stable")
+    steps, pauses = np.diff(numbers[first : last + 1][order]), np.diff(ts_send[first : last + 1][order])
+    return bool((steps == 1).all() and (pauses >= 0).all() and (pauses <= MAX_PAUSE_NS).all())
+
+
+def _headers_of(snapshots: Snapshots, arrivals: list[Arrival]) -> list[SnapshotHeader]:
+    units = snapshots.header.unit
+    columns = snapshots.last_sequence, snapshots.last_epoch, snapshots.events.units.ts_send[units]
+    values = zip(units.tolist(), *(column.tolist() for column in columns), strict=True)
+    return [SnapshotHeader(arrivals[unit], *rest) for unit, *rest in values]
