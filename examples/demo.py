@@ -1,11 +1,13 @@
-"""`make demo`: small captures in both protocols decoded and explained, a synthetic day, its books, its lake."""
+"""`make demo`: captures of both protocols decoded and explained; a synthetic day, its books and its lake; a live exchange."""
 
 from __future__ import annotations
 
 import shutil
+import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,29 @@ TODAY = 20_405  # days since 1970
 PETR4, FIRM_A, FIRM_B = 200_000_000_001, 3, 85
 LINE_A = ("10.0.0.1", 40_001), ("224.0.20.72", 20_001)
 END_OF_EVENT = 1 << 7
+LIVE_S, LATE_S = 30, 6  # of the live exchange, and when the client joins it
+LIVE_EXCHANGE = """
+[exchange]
+instruments = 100
+start = "2026-11-16 09:59:50"
+messages_per_s = 300
+[network]
+first_port = {port}
+[faults]
+loss = 0.05
+common_loss = 0.005
+[replayer]
+address = "127.0.0.1:{replayer_port}"
+comp_id = "REPLAYER"
+[[channel]]
+number = 72
+protocol = "fast"
+types = ["CS", "PS", "OPT", "ETF"]
+[[channel]]
+number = 78
+protocol = "sbe"
+types = ["FUT", "MLEG"]
+"""
 SYMBOL = "WINZ26"  # one that the generator always lists
 
 
@@ -233,6 +258,39 @@ def stream_recording(day: Path, lake: Path, streamed: Path) -> None:
     print(f"{equal} of {len(names)} tables of the stream equal those of the ingest, row by row")
 
 
+def trade_live(live: Path) -> None:
+    """An exchange over UDP that loses packets on both lines, and a client that joins late and records."""
+    shutil.rmtree(live, ignore_errors=True)
+    live.mkdir()
+    port = free_port()
+    settings, channels = live / "exchange.toml", live / "channels.toml"
+    settings.write_text(LIVE_EXCHANGE.format(port=port, replayer_port=port - 1))
+    with channels.open("w") as out:
+        subprocess.run(umdf_command("exchange", "channels", str(settings)), check=True, stdout=out)
+    command = ("exchange", "run", settings.name, "--duration", str(LIVE_S))
+    print(f"\n$ umdf {' '.join(command)} &     # it loses 5 % on each line, and runs of packets on both", flush=True)
+    with subprocess.Popen(umdf_command(*command), cwd=live) as exchange:
+        time.sleep(LATE_S)
+        seconds = str(LIVE_S - LATE_S - 4)
+        run_and_print("feed", "--channels", str(channels), "--record", str(live / "recording"), "--seconds", seconds)
+        exchange.wait()
+    run_and_print("ingest", str(live / "recording"), "--lake", str(live / "lake"), "--no-spark")
+    run_and_print("report", str(live / "lake"), "--out", str(live / "report.html"))
+    gaps = open_snapshot(live / "lake").arrow_table("gaps").to_pylist()
+    lost = [gap for gap in gaps if gap["stream"] == "incremental" and gap["cause"] == "loss"]
+    missing = sum(gap["missing"] for gap in lost)
+    print(
+        f"\n{missing} sequences are missing in the lake, in {len(lost)} gaps: what the replayer brought is recorded too"
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        port: int = own.getsockname()[1]
+    return port if port < 50_000 else port - 20_000
+
+
 def main() -> None:
     OUT.mkdir(exist_ok=True)
     capture, fast = OUT / "morning.pcap", OUT / "morning-fast.pcap"
@@ -250,6 +308,7 @@ def main() -> None:
     compare_with_truth(OUT / "day")
     build_lake(OUT / "day", OUT / "lake")
     stream_recording(OUT / "day", OUT / "lake", OUT / "streamed")
+    trade_live(OUT / "live")
     print("\nnext:")
     sql = '"SELECT symbol, sum(volume) FROM ohlcv_1d GROUP BY symbol ORDER BY 2 DESC LIMIT 5"'
     for command in (f"query {OUT}/lake {sql}", f"lake status {OUT}/lake", f"book {OUT}/day/capture"):
