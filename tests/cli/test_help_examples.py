@@ -27,7 +27,7 @@ COMMENT = "  "  # blanks before what an example is for
 # With words of these, an example is only parsed: Spark or a cluster, days of a million messages, kernels compiled anew;
 # test_examples has the demo; `restore` and `accept` want a table that somebody else has changed, `forget` an input.
 ONLY_PARSED = (
-    "exchange capture", "stream", '"S', "--master", "pack", "--fix", "nautilus", "demo", "restore", "accept",
+    "exchange", "stream", '"S', "--master", "pack", "--fix", "nautilus", "demo", "restore", "accept",
     "forget", "decode -", "feed", "replay day/capture --channels", "--speed 10",
 )  # fmt: skip
 PLAIN = ("ingest", "lake rebuild")  # on Spark, and without it if they are told so

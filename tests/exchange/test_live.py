@@ -26,7 +26,7 @@ SECOND, MINUTE, HOUR = 10**9, 60 * 10**9, 3600 * 10**9
 
 def small(**more: Any) -> ExchangeSettings:
     settings = read_settings(ROOT / "examples" / "exchange.toml")
-    return replace(settings, **{"instruments": 24, "messages_per_s": 15, **more})
+    return replace(settings, **{"instruments": 100, "messages_per_s": 15, **more})
 
 
 def run(directory: Path, settings: ExchangeSettings, duration_ns: int, tick_ns: int) -> RunningMarket:

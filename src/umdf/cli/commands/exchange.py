@@ -9,18 +9,23 @@ from typing import Annotated
 
 import typer
 
+from umdf.cli.commands import exchange_operator, exchange_views
 from umdf.cli.commands.exchange_run import CHANNELS_EXAMPLES, RUN_EXAMPLES, channels, run
 from umdf.cli.output import ExitCode, JsonFlag, counted, exit_with, print_escaped, print_json, size_text
 
 EXAMPLES = (
     "umdf exchange run exchange.toml    run an exchange",
+    "umdf exchange status               look at it, from another terminal",
     "umdf exchange capture day          generate a trading day as captures",
 )
 CAPTURE_EXAMPLES = (
     "umdf exchange capture day",
+    "umdf exchange status               look at it, from another terminal",
     "umdf exchange capture day --messages 50000000 --instruments 5000 --loss 0.001 --seed 7",
+    "umdf exchange status               look at it, from another terminal",
     "umdf exchange capture day --messages 200000 --instruments 50 --protocol both --generation position",
     "umdf exchange capture live --messages 20000 --instruments 20 --real-time --roll-s 10",
+    "umdf exchange status               look at it, from another terminal",
     "umdf exchange capture day --messages 100000 --instruments 100 --json",
 )
 
@@ -120,4 +125,10 @@ def capture(
         )
 
 
-SUBCOMMANDS = ((run, RUN_EXAMPLES), (channels, CHANNELS_EXAMPLES), (capture, CAPTURE_EXAMPLES))
+SUBCOMMANDS = (
+    (run, RUN_EXAMPLES),
+    (channels, CHANNELS_EXAMPLES),
+    *exchange_views.SUBCOMMANDS,
+    *exchange_operator.SUBCOMMANDS,
+    (capture, CAPTURE_EXAMPLES),
+)

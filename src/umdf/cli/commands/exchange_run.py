@@ -26,7 +26,7 @@ FileArgument = Annotated[Path, typer.Argument(help="Exchange file, TOML (see doc
 def run(
     file: FileArgument,
     captures: Annotated[
-        Path | None, typer.Option(help="Directory to create: capture/ and truth/ of what is published", metavar="DIR")
+        Path | None, typer.Option(help="Directory that gets capture/, with all that is published", metavar="DIR")
     ] = None,
     udp: Annotated[bool, typer.Option("--udp/--no-udp", help="Send to the addresses of the channels")] = True,
     speed: Annotated[float, typer.Option(help="Simulated seconds in a second", metavar="N", min=0.001)] = 1.0,
@@ -40,9 +40,8 @@ def run(
 ) -> None:
     """Run an exchange: it trades, and publishes its channels over UDP and into captures.
 
-    Its clock starts at the time in the file and runs at real time, or --speed times as fast. Ctrl-C stops it: captures
-    are closed, and DIR/truth gets the exchange's own books, trades and statistics. Another terminal controls it with
-    `umdf exchange order`, `phase`, `news` and the others.
+    Its clock starts at the time in the file and runs at real time, or --speed times as fast. Ctrl-C stops it, and the
+    captures are closed. Another terminal controls it with `umdf exchange order`, `phase`, `news` and the others.
     """
     from umdf.exchange.live.launch import Outputs, open_exchange
     from umdf.exchange.live.pacing import Pace, run_paced

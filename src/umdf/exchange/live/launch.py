@@ -1,4 +1,4 @@
-"""Opens an exchange with all its outputs: UDP, captures with their truth, the control socket."""
+"""Opens an exchange with all its outputs: UDP, captures, replayers, the control socket."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from typing import Any
 
 from umdf.errors import ConfigError
 from umdf.exchange.live import schedule as s
+from umdf.exchange.live.exchange import Exchange
+from umdf.exchange.live.operator_commands import answer
 from umdf.exchange.live.outputs import Captures, OpenLine, sinks_of, udp_lines
-from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.live.settings import ExchangeSettings
 from umdf.exchange.replayer.replayers import Replayers
+from umdf.transport.control_socket import ControlServer
 
 
 @dataclass(frozen=True)
 class Outputs:
-    captures: Path | None = None  # a directory that gets capture/ and truth/
+    captures: Path | None = None  # a directory that gets capture/
     sends_udp: bool = True
     control: Path | None = None
 
 
 @dataclass(frozen=True)
 class OpenedExchange:
-    exchange: RunningMarket
+    exchange: Exchange
     wait: Callable[[float], None]  # seconds; commands of the operator are answered meanwhile
     captures: Captures | None
 
@@ -57,7 +59,10 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
     if not outputs.sends_udp and outputs.captures is None:
         raise ConfigError("nothing is published: neither UDP nor captures", "use --captures DIR, or leave --no-udp out")
     with ExitStack() as stack:
-        wait = time.sleep
+        wait: Callable[[float], None] = time.sleep
+        server = ControlServer(outputs.control) if outputs.control is not None else None
+        if server is not None:
+            stack.callback(server.close)
         openers: list[OpenLine] = []
         udp: list[OpenLine] = []
         captures = None
@@ -72,8 +77,14 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
             replayers = Replayers(settings.history, settings.replayers, lambda: exchange.now_ns)
             stack.callback(replayers.stop)
             openers.append(replayers.open_line)
-        exchange = RunningMarket(settings, sinks_of(settings, openers, udp))
+        exchange = Exchange(settings, sinks_of(settings, openers, udp))
         stack.callback(exchange.close)
         if replayers is not None:
             replayers.start()
+        if server is not None:
+            wait = _answering(server, exchange)
         yield OpenedExchange(exchange, wait, captures)
+
+
+def _answering(server: ControlServer, exchange: Exchange) -> Callable[[float], None]:
+    return lambda seconds: server.wait(seconds, lambda line: answer(exchange, line))

@@ -12,14 +12,17 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
-from umdf.exchange.instruments.listing import Listing, generate_listing
+from umdf.exchange.instruments.catalogue import generate_catalogue
+from umdf.exchange.instruments.catalogue_file import load_catalogue
+from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.live import schedule as s
 from umdf.exchange.live.settings import ExchangeSettings
 from umdf.exchange.live.trading_steps import TradingSteps
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.matching.market import BATCH_ROWS, Records
+from umdf.exchange.matching.market import ARRIVALS_PER_MESSAGE, BATCH_ROWS, NORMAL_SHARE, Indices, Records
 from umdf.exchange.matching.order_entry import MatchingEngine
 from umdf.exchange.publish.channel_settings import FAST, SBE, ChannelSettings
 from umdf.exchange.publish.control_records import control_records
@@ -29,13 +32,15 @@ from umdf.exchange.publish.publication import Publication
 from umdf.exchange.publish.publisher import Publisher
 from umdf.exchange.publish.sbe_publisher import SbePublisher
 from umdf.exchange.publish.sinks import Sink
+from umdf.exchange.session.intraday_changes import IntradayChanges
 from umdf.exchange.session.trading_session import TradingSession
 from umdf.exchange.statistics.statistics import Statistics
 from umdf.exchange.truth.book_history import BookHistory
 
 PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
 NEVER = 1 << 62
-QUIET_NS = SECOND_NS  # between two looks at the clock while nothing trades
+OF_A_SESSION = (k.TRADE, k.BUST, k.OPENING, k.EXECUTION, k.STATE)  # kinds of records that have 336
+RESERVED_INSTRUMENTS = 1_000  # that can be added while it runs
 OpenSinks = Callable[[ChannelSettings], Mapping[str, Sink]]
 
 
@@ -47,15 +52,20 @@ class RunningMarket:
         self.engine = MatchingEngine(self.listing, _bulk_settings(settings), self.now_ns)
         self.market = self.engine.market
         self.market.table[k.HEARTBEAT_NS] = NEVER  # each channel has heartbeats of its own
-        self.market.instruments[self.listing.initial_count :, k.I_STATE] = k.UNKNOWN
+        self.market.instruments[len(self.listing) :, k.I_STATE] = k.UNKNOWN
+        if settings.messages_per_s:
+            per_arrival = ARRIVALS_PER_MESSAGE * NORMAL_SHARE
+            self.market.table[k.BASE_INTERARRIVAL] = int(SECOND_NS / (settings.messages_per_s * per_arrival))
+            self.market.table[k.MEAN_INTERARRIVAL] = self.market.table[k.BASE_INTERARRIVAL]
         self.session = TradingSession(self.market, self.flush)
+        self.changes = IntradayChanges(self.market, self.session)
         self.statistics = Statistics(self.market, self.flush)
         self._news: list[NewsItem] = []
         publishers = [
             PUBLISHERS[channel.protocol](channel, self.listing, open_sinks(channel), history, self._news)
             for channel in settings.channels
         ]
-        self.publication = Publication(publishers, self.market, self._phase_records)
+        self.publication = Publication(publishers, self, self._phase_records)
         self.records = 0  # of the journal
         self.trading = TradingSteps(self)
         self._start()
@@ -116,15 +126,33 @@ class RunningMarket:
         """Publish the journal so far, and what else every channel sends by now; while the platform is down, nothing."""
         records = self.engine.take_records()
         self.records += len(records)
+        self.trading.watch_auctions(records)
+        mark_after_market(records, self.listing.group, self.session.is_after_market)
         self.statistics.on_trades(records)
         if self.trading.is_up:
             self.publication.publish(records, max(self.now_ns, self.market.now))
+
+    def restart_numbering(self) -> None:
+        """Number the incremental streams from 1 again, at the start of a week."""
+        self.publication.reset_sequences(self.now_ns)
+
+    # What the publication reads
+
+    @property
+    def is_listed(self) -> NDArray[np.bool_]:
+        return self.market.is_listed
+
+    def snapshots(self, first: int, stop: int) -> tuple[Records, int]:
+        records, next_index = self.market.snapshots(first, stop)
+        mark_after_market(records, self.listing.group, self.session.is_after_market)
+        return records, next_index
 
     def _phase_records(self) -> Records:
         """The phases of all groups as they are now."""
         phases = self.session.phases
         records = control_records(k.GROUP_PHASE, np.full(len(phases), self.market.now))
-        records[:, k.ID], records[:, k.AUX], records[:, k.FLAGS] = np.arange(len(phases)), phases, k.SNAPSHOT
+        records[:, k.ID], records[:, k.AUX] = np.arange(len(phases)), phases
+        records[:, k.FLAGS] = k.SNAPSHOT | np.where(self.session.is_after_market, k.AFTER_MARKET, 0)
         return records
 
     def add_news(self, item: NewsItem) -> None:
@@ -142,12 +170,26 @@ class RunningMarket:
         self.publication.close()
 
 
+def mark_after_market(records: Records, group: Indices, is_after_market: NDArray[np.bool_]) -> None:
+    """Mark trades, statistics and states of the instruments whose groups are in the after-market (336=6)."""
+    if is_after_market.any() and len(records):
+        index = np.maximum(records[:, k.INSTRUMENT], 0)
+        marked = (records[:, k.INSTRUMENT] >= 0) & is_after_market[group[index]]
+        records[marked & np.isin(records[:, k.KIND], OF_A_SESSION), k.FLAGS] |= k.AFTER_MARKET
+
+
 def _bulk_settings(settings: ExchangeSettings) -> BulkSettings:
     """The settings of what the bulk day and the live exchange have in common."""
-    rate = max(settings.messages_per_s, 10)
     day = s.days_since_1970(settings.start.date())
-    return BulkSettings(1 << 40, settings.instruments, seed=settings.seed, rate=rate, trading_date=day)
+    return BulkSettings(1 << 40, settings.instruments, seed=settings.seed, trading_date=day)
 
 
 def _listing(settings: ExchangeSettings) -> Listing:
-    return generate_listing(_bulk_settings(settings), np.random.default_rng([settings.seed, 0]))
+    """The instruments of the catalogue, or generated ones; there is room for more."""
+    today = settings.start.date()
+    if settings.catalogue is not None:
+        specs = load_catalogue(settings.catalogue)
+    else:
+        specs = generate_catalogue(settings.instruments, settings.seed, today)
+    random = np.random.default_rng([settings.seed, 3])
+    return Listing(specs, s.days_since_1970(today), random, capacity=len(specs) + RESERVED_INSTRUMENTS)

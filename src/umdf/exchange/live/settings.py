@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
 from umdf.errors import ConfigError, UmdfError, did_you_mean
+from umdf.exchange.instruments.catalogue import MAX_INSTRUMENTS, MIN_INSTRUMENTS
 from umdf.exchange.live.replayer_settings import TYPES as REPLAYER_TYPES
 from umdf.exchange.live.replayer_settings import replayer_settings
 from umdf.exchange.live.schedule import DAY_STEPS, DEFAULT_PHASES, MARKETS, Timetable
@@ -41,7 +42,6 @@ TABLES = ("exchange", "schedule", "network", "channel", "faults", *REPLAYERS)
 LOOP_KEYS = ("snapshots_per_s", "definitions_per_s", "loop_pause_ms")
 CHANNEL_KEYS = ("number", "protocol", "name", "book", "depth", "generation", "lines", "heartbeat_s", "types", "groups",
                 "symbols", "news_only", *LOOP_KEYS, *STREAMS)  # fmt: skip
-MIN_INSTRUMENTS, MAX_INSTRUMENTS = 10, 60_000
 MAX_RATE = 1_000_000
 DEFAULT_START = datetime(2026, 11, 16, 9, 59, 30)  # a Monday, half a minute before the stocks open
 UNICAST, MULTICAST = "unicast", "multicast"
@@ -82,7 +82,7 @@ class ExchangeSettings:
     catalogue: Path | None = None  # instead of generated instruments
     seed: int = 1
     start: datetime = DEFAULT_START  # local time of São Paulo
-    messages_per_s: int = 1_000  # of the order flow, about; 0: only what the operator enters
+    messages_per_s: float = 1_000  # of the order flow, about; 0: only what the operator enters
     tick_ms: int = 5
     control: Path | None = None  # the socket of the operator
     network: Network = field(default_factory=Network)
@@ -133,7 +133,7 @@ class _Reader:
         _require_known("", self.tables, TABLES)
         exchange = self._table("exchange")
         types: dict[str, type | tuple[type, ...]] = {
-            "instruments": int, "catalogue": str, "seed": int, "start": (str, datetime), "messages_per_s": int,
+            "instruments": int, "catalogue": str, "seed": int, "start": (str, datetime), "messages_per_s": (int, float),
             "tick_ms": int, "control": str,
             "history": str,
         }  # fmt: skip

@@ -5,22 +5,24 @@ STEPS is the table: the name of a step, and the method that runs it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from umdf.exchange.bulk.settings import SECOND_NS
-from umdf.exchange.instruments.instrument_types import types_where
+from umdf.exchange.instruments.instrument_types import InstrumentType, types_where
 from umdf.exchange.live import schedule as s
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.matching.market import Indices
+from umdf.exchange.matching.market import Indices, Records
+from umdf.exchange.session.resets import reset_book
 from umdf.exchange.session.trading_session import AUCTIONS, PRE_CLOSE, SEPARATES
-from umdf.exchange.statistics.statistics import EXCHANGE_LAST, FINAL
+from umdf.exchange.statistics.statistics import FINAL
 
 if TYPE_CHECKING:
     from umdf.exchange.live.running_market import RunningMarket
 
-TYPES_OF_MARKET = {s.EQUITIES: types_where("is_equity")}  # all other types are derivatives
+EQUITY_TYPES = (*types_where("is_equity"), InstrumentType.OPTION, InstrumentType.INDEX)  # the others: derivatives
 PERIOD_NS = 30 * SECOND_NS  # of trade volumes and of looks at the theoretical prices (12.1)
 EXTENSION_NS, MAX_EXTENSIONS = 60 * SECOND_NS, 2
 EXTENSION_SHARE = 0.01  # a theoretical price that moves more in the last period extends its auction
@@ -32,11 +34,12 @@ class TradingSteps:
         self._running = running
         self._market, self._session, self._listing = running.market, running.session, running.listing
         self.is_up = False  # from the start of a week to its end
+        self.trading_date = running.listing.trading_date
         self._next_period = NEVER
         self._auction_ends: dict[int, int] = {}  # of instruments in an auction of their own: when it ends
         self._extensions: dict[int, int] = {}  # how often the auction of an instrument was extended
-        self._theoretical = np.zeros(len(self._listing), np.int64)  # at the start of the last period; 0: none
-        equities = set(self._session.groups_of(*TYPES_OF_MARKET[s.EQUITIES]))
+        self._theoretical = np.zeros(len(running.market.instruments), np.int64)  # a period ago; 0: none
+        equities = set(self._session.groups_of(*EQUITY_TYPES))
         every = range(len(self._listing.groups))
         self._groups = {
             s.EQUITIES: [group for group in every if group in equities],
@@ -64,7 +67,7 @@ class TradingSteps:
                 self._session.rejoin(index)
                 self._extensions.pop(index, None)
         if now_ns >= self._next_period:
-            self._next_period = now_ns + PERIOD_NS
+            self._next_period = now_ns + PERIOD_NS if self.is_trading else NEVER
             self._running.statistics.advance(now_ns)
             self._theoretical = self._theoretical_prices()
 
@@ -72,98 +75,165 @@ class TradingSteps:
 
     def start_week(self, _: str) -> None:
         """Sunday 12:00: all numbering starts again, and the last price of each instrument is sent (277=U, 13.4)."""
-        self.is_up, self._next_period = True, self._running.now_ns + PERIOD_NS
+        self.is_up = True
         self._market.instruments[:, k.I_WALK_TS] = self._running.now_ns
         if (self._session.phases == 0).all():
             self._session.change_phase(self._groups[""], k.CLOSE)
-        price = self._market.instruments[:, k.I_PREVIOUS_CLOSE]
-        listed = np.flatnonzero(self._market.is_listed & (price > 0))
-        columns = {"price": price[listed], "size": self._listing.lot[listed]}
-        self._market.publish_statistic(k.S_LAST, k.LAST_PRICE, listed, **columns, code=EXCHANGE_LAST)
+        self._running.restart_numbering()
+        self._running.engine.publish_exchange_last(self._running.now_ns)
 
     def stop_week(self, _: str) -> None:
         self.is_up, self._next_period = False, NEVER
 
     def morning(self, _: str) -> None:
-        """Closing prices of the day before, limits, definitions."""
+        """Closing prices of the day before, limits; orders good till a date or cancelled are sent again (37016)."""
+        self.trading_date = s.days_since_1970(s.local_datetime(self._running.now_ns).date())
+        self._running.publication.start_day(self.trading_date)
         listed = np.flatnonzero(self._market.is_listed)
         self._running.statistics.publish_start_of_day(listed)
         self._running.statistics.advance(self._running.now_ns)
+        self._running.engine.restate_orders(self._running.now_ns)
 
     def settlement(self, _: str) -> None:
         self._running.statistics.settle(FINAL)
 
     def end_of_day(self, _: str) -> None:
-        """Statistics are reset (1174=4); the closing price of today is that of the day before from now on."""
+        """The orders of the day expire, the statistics of the session are reset (1174=4), and the closing prices become
+        those of the day before."""
+        self._running.engine.expire_orders(self._running.now_ns, self.trading_date)
         for index in np.flatnonzero(self._market.instruments[:, k.I_EVENT] == SEPARATES).tolist():
             self._session.rejoin(index)
         table, closing = self._market.instruments, self._market.statistic_values(k.S_CLOSING)
         closed = closing[:, k.V_PRESENT] != 0
         table[closed, k.I_PREVIOUS_CLOSE] = closing[closed, k.V_PRICE]
         self._session.change_session(self._groups[""], k.CLOSE)
+        self._running.engine.start_session()
 
     # Phases of a market
 
-    def pre_open(self, market: str) -> None:
-        self._session.change_phase(self._groups[market], k.RESERVED)
+    def groups_of_market(self, market: str) -> list[int]:
+        return self._groups[market]
+
+    def change_phase(
+        self,
+        groups: Iterable[int],
+        phase: int,
+        *,
+        after_market: bool = False,
+        extends: bool = False,
+        expires: bool = False,
+    ) -> None:
+        """Change the phase of groups; an auction that they leave ends with its trades, unless it is extended. Orders of
+        the day expire before its trading ends: in the phases after it nothing is cancelled (11.2)."""
+        for group in groups:
+            self._end_auctions(group, phase, extends)
+            if expires:
+                self._expire_orders(group)
+            self._session.change_phase([group], phase, after_market=after_market)
+        if phase == k.FINAL_CLOSING_CALL:
+            self._running.engine.trigger_market_on_close(self._running.now_ns)
+        if self._next_period == NEVER:
+            self._next_period = self._running.now_ns + PERIOD_NS
         self._running.start_order_flow()
 
+    def _expire_orders(self, group: int) -> None:
+        engine, table = self._running.engine, self._market.instruments
+        for index in self._session.listed(group).tolist():
+            if table[index, k.I_BIDS] + table[index, k.I_ASKS] and not self._session.is_separated(index):
+                engine.expire_orders(self._running.now_ns, self.trading_date, self._listing.symbols[index])
+
+    def _is_last(self, step: str, market: str) -> bool:
+        """Whether the day's trading of a market ends with a step."""
+        steps = self._running.settings.timetable.phases[market]
+        return step == next(name for name in ("after_market_close", "pre_close", "close") if name in steps)
+
+    def pre_open(self, market: str) -> None:
+        self.change_phase(self._groups[market], k.RESERVED)
+
     def open(self, market: str) -> None:
-        self._end_auctions(market, k.OPEN)
+        self.change_phase(self._groups[market], k.OPEN, extends=True)
 
     def closing_call(self, market: str) -> None:
-        self._session.change_phase(self._groups[market], k.FINAL_CLOSING_CALL)
+        self.change_phase(self._groups[market], k.FINAL_CLOSING_CALL)
 
     def pre_close(self, market: str) -> None:
         """The closing call ends with its trades; no orders from now on (18)."""
-        self._end_auctions(market, PRE_CLOSE)
+        self.change_phase(self._groups[market], PRE_CLOSE, extends=True, expires=self._is_last("pre_close", market))
 
     def close(self, market: str) -> None:
-        for index in [index for index in self._auction_ends if self._listing.group[index] in self._groups[market]]:
-            del self._auction_ends[index]
-            self._session.rejoin(index)
-        self._end_auctions(market, k.CLOSE, may_extend=False)
+        self._rejoin_auctions(self._groups[market])
+        self.change_phase(self._groups[market], k.CLOSE, expires=self._is_last("close", market))
         self._running.statistics.publish_closing(self._members(market))
-        if "after_market_open" not in self._running.settings.timetable.phases.get(market, {}):
-            self._expire_orders(market)
 
     def after_market_pre_open(self, market: str) -> None:
-        self.pre_open(market)
+        self.change_phase(self._groups[market], k.RESERVED, after_market=True)
 
     def after_market_open(self, market: str) -> None:
-        self._end_auctions(market, k.OPEN, may_extend=False)
+        self.change_phase(self._groups[market], k.OPEN, after_market=True)
 
     def after_market_close(self, market: str) -> None:
-        self._session.change_phase(self._groups[market], k.CLOSE)
-        self._expire_orders(market)
+        self._rejoin_auctions(self._groups[market])
+        self.change_phase(self._groups[market], k.CLOSE, after_market=True, expires=True)
 
     def _members(self, market: str) -> Indices:
         """The listed instruments of a market."""
         return np.flatnonzero(np.isin(self._listing.group, self._groups[market]) & self._market.is_listed)
 
-    def _expire_orders(self, market: str) -> None:
-        """The orders of the day leave the books."""
-        for index in self._members(market).tolist():
-            for side, column in ((k.BID, k.I_BIDS), (k.ASK, k.I_ASKS)):
-                if self._market.instruments[index, column]:
-                    self._market.append(k.DELETE_THRU, index, side=side)
-                    self._market.instruments[index, column] = 0
-            if self._market.rows > 10_000:
-                self._running.flush()
+    # The state of an instrument
+
+    def change_state(self, index: int, state: int, opens_at_ns: int | None = None) -> None:
+        """Give an instrument a state; it rejoins its group where that has the same one, and an auction with a time
+        ends then. In the state Close the orders of the day leave its book (script B2.11)."""
+        engine = self._running.engine
+        self._auction_ends.pop(index, None)
+        if state == k.CLOSE:
+            self._end_auction_of(index, state)
+            engine.expire_orders(self._running.now_ns, self.trading_date, self._listing.symbols[index])
+        if state == self._session.phase_of(index):
+            self._session.rejoin(index)
+        else:
+            self._session.separate(index, state, k.NULL if opens_at_ns is None else opens_at_ns)
+        if opens_at_ns is not None:
+            self._auction_ends[index] = opens_at_ns
+        if state == k.FINAL_CLOSING_CALL:
+            engine.trigger_market_on_close(self._running.now_ns)
+
+    def _end_auction_of(self, index: int, state: int) -> None:
+        if int(self._market.instruments[index, k.I_STATE]) in AUCTIONS and state not in AUCTIONS:
+            self._market.uncross_one(index, self._running.flush)
+
+    def reset_book(self, index: int) -> None:
+        """Send Empty Book, then the book again (4.2.9)."""
+        self._running.flush()
+        reset_book(self._market, index)
+
+    def watch_auctions(self, records: Records) -> None:
+        """Let the auctions end that price bands have started."""
+        started = (
+            (records[:, k.KIND] == k.STATE) & (records[:, k.AUX] == k.RESERVED) & (records[:, k.CODE] == SEPARATES)
+        )
+        for index, opens_at_ns in records[started & (records[:, k.INSERT] != k.NULL)][
+            :, [k.INSTRUMENT, k.INSERT]
+        ].tolist():
+            self._auction_ends.setdefault(index, opens_at_ns)
 
     # Auctions
 
-    def _end_auctions(self, market: str, phase: int, may_extend: bool = True) -> None:
-        """End the auctions of a market's groups before they change their phase (11.1)."""
-        for group in self._groups[market]:
-            before = int(self._session.phases[group])
-            if before in AUCTIONS:
-                if may_extend:
-                    for index in self._session.listed(group).tolist():
-                        if not self._session.is_separated(index):
-                            self._extend(index)
-                self._session.end_auctions(group)
-            self._session.change_phase([group], phase)
+    def _end_auctions(self, group: int, phase: int, extends: bool) -> None:
+        """End the auctions of a group that leaves them (11.1)."""
+        if int(self._session.phases[group]) not in AUCTIONS or phase in AUCTIONS:
+            return
+        if extends:
+            for index in self._session.listed(group).tolist():
+                if not self._session.is_separated(index):
+                    self._extend(index)
+        self._session.end_auctions(group)
+
+    def _rejoin_auctions(self, groups: list[int]) -> None:
+        """End the auctions of their own that instruments of groups are in."""
+        for index in [index for index in self._auction_ends if self._listing.group[index] in groups]:
+            del self._auction_ends[index]
+            self._session.rejoin(index)
 
     def _extend(self, index: int) -> bool:
         """Extend an auction whose theoretical price has moved in the last period; whether it is."""

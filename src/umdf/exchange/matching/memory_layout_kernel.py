@@ -53,6 +53,7 @@ BID, ASK, NO_SIDE = 66, 65, 78  # as events name a side: B, A, N
 LAST, SNAPSHOT, IMPLIED, RECOVERY = 128, 32, 256, 512
 DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be busted later
 UPTICK, DOWNTICK = 1 << 22, 1 << 23  # a trade above or below the last price (274)
+AFTER_MARKET = 1 << 24  # of the session after the market (336=6), set by the live exchange
 
 # Kinds of records.
 (

@@ -131,10 +131,10 @@ class MatchingEngine:
         """Delete all orders of an instrument, in any state; their quantity."""
         return self._delete(None, symbol, removal.ANY_DAY, True, ts_ns)
 
-    def expire_orders(self, ts_ns: int, date: int) -> int:
+    def expire_orders(self, ts_ns: int, date: int, symbol: str | None = None) -> int:
         """Delete the orders that end with a day (days since 1970): those for the day, and by their date; the quantity.
         Orders that are good till cancelled stay."""
-        return self._delete(None, None, max(date, k.DAY), True, ts_ns)
+        return self._delete(None, symbol, max(date, k.DAY), True, ts_ns)
 
     def restate_orders(self, ts_ns: int, symbols: Iterable[str] | None = None, *, new_ids: bool = False) -> None:
         """Empty books and send their orders as new with the time of their entry (37016, 37017): in the morning, or

@@ -199,11 +199,14 @@ def replace_order(t, instrument, instrument_index, side, order_index, fair, ts, 
 
 @outlined
 def aggress(t, instrument, instrument_index, side, key, ts, bits):
-    """Match an order of random size up to a key; the opposite side must have an order there."""
+    """Match an order of random size up to a key; nothing if no order of the opposite side is there."""
+    key = within_bounds(instrument, side, key)
+    if best_key(t, instrument, 1 - side) + key < 0:  # an order from outside may rest farther away than the flow goes
+        return
     if not has_space(t, instrument, side, ts, bits >> 5, LAST):
         return
     aggressor = load_i64(t, SCRATCH * 8) + AGGRESSOR_OFFSET
-    store_i64(aggressor, O_KEY * 8, within_bounds(instrument, side, key))
+    store_i64(aggressor, O_KEY * 8, key)
     store_i64(aggressor, O_SIZE * 8, draw_size(t, instrument, bits) * (4 if bits >> 12 & 7 == 0 else 1))
     store_i64(aggressor, O_FIRM * 8, draw_firm(bits >> 15))
     store_i64(aggressor, O_DISPLAY * 8, 0)

@@ -143,8 +143,9 @@ class DirectEncoder:
         self._kinds[kind] = size, image.ctypes.data, program.ctypes.data, len(program), mode
 
     def supports(self, records: Numbers) -> bool:
-        """Whether every record is of a kind that can be encoded directly."""
-        return bool(self._is_supported[records[:, k.KIND]].all())
+        """Whether every record is of a kind that can be encoded directly, and of the regular session."""
+        is_regular = not (records[:, k.FLAGS] & k.AFTER_MARKET).any()
+        return is_regular and bool(self._is_supported[records[:, k.KIND]].all())
 
     def encode(
         self, records: Numbers, rpt_seq: Numbers, next_sequence: int, seq_version: int

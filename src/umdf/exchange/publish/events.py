@@ -24,7 +24,7 @@ from umdf.market.rows import Events, RepeatingGroup, Rows, Text, Units, text_col
 Numbers = NDArray[Any]
 EVENT_FLAGS = 0xFFFF  # the flags that events have
 NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
-REGULAR_SESSION = 1
+REGULAR_SESSION, AFTER_MARKET_SESSION = 1, 6  # 336
 LENDING_VENUE = ord("L")
 PLUS, MINUS = ord("0"), ord("2")  # 274
 CONDITION_BITS = (1 << DETAILS) - 1
@@ -189,7 +189,7 @@ class EventBuilder:
             "ts_insert": records[k.INSERT],
             "trade_volume": records[k.AUX],
             "net_change": records[k.POSITION],
-            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "trading_session": _trading_session(records),
             "trade_date": self._trade_date(records),
             "venue": self._venues(records).astype(np.uint8),
             "tick_direction": np.where(flags & k.UPTICK != 0, PLUS, np.where(flags & k.DOWNTICK != 0, MINUS, 0)).astype(
@@ -231,7 +231,7 @@ class EventBuilder:
             "stat_type": STAT_TYPES[kind],
             "action": _set_or_deleted(records),
             "trade_date": self._trade_date(records),
-            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "trading_session": _trading_session(records),
             "entry_type": ENTRY_TYPES[kind],
         }
         if composite:
@@ -252,7 +252,7 @@ class EventBuilder:
             "phase": _narrow(phase, "i2", NONE_16),
             "state": _narrow(state, "i2", NONE_16),
             "event": _narrow(records[k.CODE], "i2", NONE_16),
-            "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
+            "trading_session": _trading_session(records),
             "ts_open": records[k.INSERT],
             "trade_date": self._trade_date(records),
         }
@@ -362,6 +362,11 @@ def _sub_types(conditions: Numbers) -> Numbers:
 
 def _narrow(values: Numbers, dtype: str, null: int) -> Numbers:
     return np.where(values == k.NULL, null, values).astype(dtype)
+
+
+def _trading_session(records: FamilyColumns) -> Numbers:
+    is_after_market = records[k.FLAGS] & k.AFTER_MARKET != 0
+    return np.where(is_after_market, AFTER_MARKET_SESSION, REGULAR_SESSION).astype(np.int8)
 
 
 def _set_or_deleted(records: FamilyColumns) -> Numbers:

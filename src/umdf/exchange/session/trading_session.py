@@ -13,9 +13,27 @@ import numpy as np
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Indices, Market
 
-SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
-PRE_CLOSE = FORBIDDEN = 18  # of a group, of an instrument (11.1)
+SESSION_CHANGE, SEPARATES, REJOINS = k.SESSION_CHANGE, k.SEPARATES, k.REJOINS  # 1174
+PRE_CLOSE, FORBIDDEN = k.PRE_CLOSE, k.FORBIDDEN  # 18: of a group, of an instrument (11.1)
 AUCTIONS = (k.RESERVED, k.FINAL_CLOSING_CALL)
+PHASE_NAMES: dict[int, str] = {
+    k.UNKNOWN: "none", k.CLOSE: "Close", k.RESERVED: "Pre-open", k.OPEN: "Open", k.PAUSE: "Pause",
+    k.FINAL_CLOSING_CALL: "Final closing call", PRE_CLOSE: "Pre-close",
+}  # fmt: skip
+STATE_NAMES: dict[int, str] = {
+    k.CLOSE: "Close", k.RESERVED: "Reserved", k.OPEN: "Open", k.PAUSE: "Pause",
+    k.FINAL_CLOSING_CALL: "Final closing call", FORBIDDEN: "Forbidden",
+}  # fmt: skip
+# The phases that may follow each phase: a day opens by an auction, and a closing call is its last trading (11.2).
+TRANSITIONS: dict[int, frozenset[int]] = {
+    k.UNKNOWN: frozenset({k.CLOSE}),
+    k.CLOSE: frozenset({k.RESERVED, k.PAUSE}),
+    k.RESERVED: frozenset({k.OPEN, k.PAUSE, PRE_CLOSE, k.CLOSE}),
+    k.OPEN: frozenset({k.PAUSE, k.RESERVED, k.FINAL_CLOSING_CALL, PRE_CLOSE, k.CLOSE}),
+    k.PAUSE: frozenset({k.OPEN, k.RESERVED, k.FINAL_CLOSING_CALL, PRE_CLOSE, k.CLOSE}),
+    k.FINAL_CLOSING_CALL: frozenset({PRE_CLOSE, k.CLOSE}),
+    PRE_CLOSE: frozenset({k.CLOSE, k.RESERVED, k.PAUSE}),
+}
 CLEARED_BY_SESSION_CHANGE = (
     k.S_OPENING,
     k.S_THEORETICAL,
@@ -35,6 +53,7 @@ class TradingSession:
     def __init__(self, market: Market, flush: Callable[[], None]) -> None:
         self._market, self._flush, self._listing = market, flush, market.listing
         self.phases = np.zeros(len(self._listing.groups), np.int64)  # of the groups; 0: none yet
+        self.is_after_market = np.zeros(len(self._listing.groups), bool)  # 336=6
 
     def phase_of(self, index: int) -> int:
         """The phase of the group of an instrument."""
@@ -42,6 +61,11 @@ class TradingSession:
 
     def is_separated(self, index: int) -> bool:
         return bool(self._market.instruments[index, k.I_EVENT] == SEPARATES)
+
+    def separated(self) -> Indices:
+        """The listed instruments that have a state of their own."""
+        listed = np.flatnonzero(self._market.is_listed)
+        return listed[self._market.instruments[listed, k.I_EVENT] == SEPARATES]
 
     def groups_of(self, *types: int) -> list[int]:
         return sorted(set(self._listing.group[np.isin(self._listing.type, types)].tolist()))
@@ -52,13 +76,17 @@ class TradingSession:
 
     # Changes
 
-    def change_phase(self, groups: Iterable[int], phase: int, event: int = k.NULL) -> None:
+    def change_phase(
+        self, groups: Iterable[int], phase: int, event: int = k.NULL, *, after_market: bool = False
+    ) -> None:
         """Change the phase of groups, and the state of the instruments that follow it."""
         table = self._market.instruments
         for group in groups:
             self.phases[group] = phase
+            self.is_after_market[group] = after_market
             listed = self.listed(group)
-            self._market.append(k.GROUP_PHASE, None, id=group, aux=phase, code=event)
+            flags = k.LAST | (k.AFTER_MARKET if after_market else 0)
+            self._market.append(k.GROUP_PHASE, None, id=group, aux=phase, code=event, flags=flags)
             table[listed, k.I_PHASE] = phase
             following = listed[table[listed, k.I_EVENT] != SEPARATES]
             table[following, k.I_STATE], table[following, k.I_STATE_TS] = phase, self._market.now

@@ -1,0 +1,236 @@
+"""The exchange with all that its operator can do: orders, trades, phases, states, instruments, news, resets.
+
+    exchange = Exchange(settings, open_sinks)
+    exchange.advance(now_ns)
+    exchange.enter("PETR4", BID, 32_450_000_000, 500, firm=3)
+
+Every method takes effect at the exchange's own time. What cannot be done is a UsageError, and nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from umdf.errors import UsageError, one_of
+from umdf.exchange.instruments.instrument_spec import InstrumentSpec
+from umdf.exchange.live import schedule as s
+from umdf.exchange.live.running_market import RunningMarket
+from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.orders import DAY, LIMIT, EntryResult, OrderBook
+from umdf.exchange.publish.news import NewsItem
+from umdf.exchange.session.trading_session import PHASE_NAMES, STATE_NAMES, TRANSITIONS
+
+SPECIAL_AUCTION = 8  # 37015 (certification B3.1)
+MAX_SYMBOL = 20
+
+
+class Exchange(RunningMarket):
+    # Orders and trades
+
+    def enter(
+        self,
+        symbol: str,
+        side: int,
+        price: int | None,
+        size: int,
+        *,
+        firm: int,
+        order_type: int = LIMIT,
+        time_in_force: str = DAY,
+        expire_date: int | None = None,
+        display_size: int | None = None,
+        stp_id: int | None = None,
+    ) -> EntryResult:
+        """Enter an order; prices are in 1e-9, None is an order without one (MARKET, MOA, MOC)."""
+        options = {"order_type": order_type, "time_in_force": time_in_force, "expire_date": expire_date}
+        options |= {"display_size": display_size, "stp_id": stp_id}
+        return self.engine.enter(symbol, side, price, size, firm=firm, ts_ns=self.now_ns, **options)
+
+    def amend(self, order_id: int, *, price: int | None = None, size: int | None = None) -> EntryResult:
+        """Change price or size; what is not given stays."""
+        return self.engine.amend(order_id, price=price, size=size, ts_ns=self.now_ns)
+
+    def cancel(self, order_id: int) -> int:
+        """Cancel an order; its quantity."""
+        return self.engine.cancel(order_id, self.now_ns)
+
+    def mass_cancel(self, *, firm: int | None = None, symbol: str | None = None) -> int:
+        """Cancel the orders of a firm, of an instrument, or of both; their quantity."""
+        if firm is None and symbol is None:
+            raise UsageError("neither a firm nor an instrument", "name one of them")
+        return self.engine.mass_cancel(firm=firm, symbol=symbol, ts_ns=self.now_ns)
+
+    def cross(self, symbol: str, price: int, size: int, *, buyer: int, seller: int) -> int:
+        """A trade on which two parties have agreed; its id."""
+        return self.engine.cross(symbol, price, size, buyer=buyer, seller=seller, ts_ns=self.now_ns)
+
+    def enter_on_behalf(
+        self, symbol: str, price: int, size: int, *, buyer: int, seller: int, conditions: Iterable[str] = ("2",)
+    ) -> int:
+        """A trade that the marketplace enters; its id."""
+        parties = {"buyer": buyer, "seller": seller, "ts_ns": self.now_ns}
+        return self.engine.enter_on_behalf(symbol, price, size, conditions=conditions, **parties)
+
+    def bust(self, symbol: str, trade_id: int) -> None:
+        """Bust a trade of the session."""
+        self.engine.bust(symbol, trade_id, self.now_ns)
+
+    def amend_trade(self, symbol: str, trade_id: int, *, price: int, size: int) -> int:
+        """Enter a trade instead of another, which is busted; its id."""
+        return self.engine.amend_trade(symbol, trade_id, price=price, size=size, ts_ns=self.now_ns)
+
+    def book(self, symbol: str) -> OrderBook:
+        return self.engine.book(symbol)
+
+    # Phases and states
+
+    def change_phase(self, groups: Sequence[str], phase: int, *, after_market: bool = False) -> None:
+        """Change the phase of groups, named by their code or by a market (equities, derivatives). An auction ends with
+        its trades; in the closing call of any market, market-on-close orders enter the books (script B5)."""
+        indices = self._groups_of(groups)
+        for group in indices:
+            before = int(self.session.phases[group])
+            if phase not in TRANSITIONS[before]:
+                allowed = one_of(f"{PHASE_NAMES[after]} ({after})" for after in sorted(TRANSITIONS[before]))
+                raise UsageError(
+                    f"group {self.listing.groups[group]} cannot change from {PHASE_NAMES[before]} to "
+                    f"{PHASE_NAMES.get(phase, phase)}",
+                    f"use {allowed}",
+                )
+        self.trading.change_phase(indices, phase, after_market=after_market)
+
+    def change_state(self, symbol: str, state: int, *, opens_in_s: float | None = None) -> None:
+        """Give an instrument a state of its own, or that of its group again. A Reserved state with a time ends then."""
+        index = self.engine.index_of(symbol)
+        if state not in STATE_NAMES:
+            raise UsageError(
+                f"unknown state: {state}", f"use {one_of(f'{name} ({n})' for n, name in STATE_NAMES.items())}"
+            )
+        phase = self.session.phase_of(index)
+        if state == k.OPEN and phase != k.OPEN:
+            raise UsageError(f"{symbol} cannot be Open: its group is in {PHASE_NAMES[phase]}", "open the group first")
+        if opens_in_s is not None and state != k.RESERVED:
+            raise UsageError("only a Reserved state has an opening time", "leave it out")
+        self.trading.change_state(index, state, None if opens_in_s is None else self.now_ns + round(opens_in_s * 1e9))
+
+    def set_special_auction(self, symbol: str, is_special: bool = True) -> None:
+        """Mark an instrument as in a special auction, or not (SecurityList with 37015=8, script B3.1)."""
+        self.modify_instrument(symbol, match_type=SPECIAL_AUCTION if is_special else None)
+
+    def set_band(self, symbol: str, kind: str, low: int, high: int) -> None:
+        """Set a price band (hard, auction, rejection, static), or with `quantity` the quantity band."""
+        self.engine.set_band(symbol, kind, low, high, ts_ns=self.now_ns)
+
+    # Instruments
+
+    def add_instrument(self, like: str, symbol: str, **changes: Any) -> int:
+        """List an instrument like another one; its SecurityID. It follows its group; a user-defined strategy is
+        Forbidden at first (E4.1)."""
+        spec = self._spec(like)
+        security_id = max(instrument.security_id for instrument in self.listing.instruments) + 1
+        new = replace(spec, symbol=symbol, security_id=security_id, isin="", **changes)
+        self._check_spec(new)
+        self.changes.add(new)
+        return security_id
+
+    def modify_instrument(self, symbol: str, **changes: Any) -> None:
+        """Change the definition of an instrument: its lot, its description …"""
+        new = replace(self._spec(symbol), **changes)
+        self._check_spec(new)
+        self.changes.modify(symbol, new)
+
+    def delete_instrument(self, symbol: str) -> list[str]:
+        """Delete an instrument, its book, and what depends on it: the symbols (7.3)."""
+        self._spec(symbol)
+        return [self.listing.symbols[index] for index in self.changes.delete(symbol)]
+
+    def _spec(self, symbol: str) -> InstrumentSpec:
+        return self.listing.instruments[self.engine.index_of(symbol)]
+
+    @staticmethod
+    def _check_spec(spec: InstrumentSpec) -> None:
+        if not 1 <= len(spec.symbol) <= MAX_SYMBOL or not spec.symbol.isascii() or not spec.symbol.isalnum():
+            raise UsageError(f"invalid symbol: {spec.symbol}", f"use up to {MAX_SYMBOL} letters and digits")
+        if spec.lot < 1:
+            raise UsageError(f"invalid lot: {spec.lot}", "use 1 or more")
+
+    # Channels
+
+    def reset_book(self, symbol: str) -> None:
+        """Send Empty Book, then the book again, on every channel (4.2.9)."""
+        self.trading.reset_book(self.engine.index_of(symbol))
+
+    def reset_channel(self, protocol: str, channel: int) -> None:
+        """Reset a channel: books, statistics and states are sent again (4.2.9, 13.9)."""
+        self.flush()
+        self.publication.reset_channel(protocol, channel, self.now_ns)
+
+    def reset_sequences(self, protocol: str, channel: int) -> None:
+        """Number a channel from 1 again: a failover (FIX/FAST: SequenceReset; Binary: the next sequence version)."""
+        self.flush()
+        self.publication.reset_sequences(self.now_ns, protocol, channel)
+
+    def publish_news(
+        self,
+        headline: str,
+        text: str,
+        *,
+        channels: Sequence[int] = (),
+        symbols: Sequence[str] = (),
+        source: int = 3,
+        news_id: int | None = None,
+        language: str = "",
+        url: str = "",
+    ) -> None:
+        """Publish news: on the named channels, or on all that carry orders; about some instruments (146)."""
+        known = {channel.channel for channel in self.settings.channels}
+        for channel in channels:
+            if channel not in known:
+                raise UsageError(f"unknown channel: {channel}", f"use {one_of(map(str, sorted(known)))}")
+        if not headline:
+            raise UsageError("news without a headline", "give one")
+        related = tuple(self.engine.index_of(symbol) for symbol in symbols)
+        self.add_news(NewsItem(headline, text, tuple(channels), source, news_id, language, url, related))
+
+    # What is going on
+
+    def status(self) -> dict[str, Any]:
+        """The time, phases, counts, and the sequences of each channel."""
+        phases = self.session.phases.tolist()
+        table = self.market.instruments
+        return {
+            "time": s.local_datetime(self.now_ns).isoformat(timespec="milliseconds"),
+            "is_up": self.trading.is_up,
+            "instruments": int(self.market.is_listed.sum()),
+            "phases": {name: PHASE_NAMES[phase] for name, phase in zip(self.listing.groups, phases, strict=True)},
+            "records": self.records,
+            "trades": int(table[:, k.I_TRADES].sum()),
+            "orders": int((table[:, k.I_BIDS] + table[:, k.I_ASKS]).sum()),
+            "separated": [self.listing.symbols[index] for index in self.session.separated().tolist()],
+            "channels": [
+                {
+                    "channel": publisher.settings.channel,
+                    "protocol": publisher.protocol,
+                    "book": publisher.settings.book_type.lower(),
+                    "packets": {stream: packets for stream, _, _, packets in publisher.sequences()},
+                    "last_sequence": {stream: last for stream, _, last, _ in publisher.sequences()},
+                }
+                for publisher in self.publication.publishers
+            ],
+        }
+
+    def _groups_of(self, names: Sequence[str]) -> list[int]:
+        found: list[int] = []
+        for name in names:
+            if name in s.MARKETS:
+                found += self.trading.groups_of_market(name)
+            elif name in self.listing.groups:
+                found.append(self.listing.groups.index(name))
+            else:
+                known = ", ".join((*s.MARKETS, *self.listing.groups[:10]))
+                raise UsageError(f"unknown group: {name}", f"use a code or a market: {known} …")
+        if not found:
+            raise UsageError("no group", f"name a group or a market: {one_of(s.MARKETS)}")
+        return found
