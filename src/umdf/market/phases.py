@@ -153,6 +153,7 @@ class Phases:
         # Whether messages were lost since the last channel reset: without 1174 nobody knows then what a status means,
         # because after a channel reset, which may be among them, it does not separate the instrument.
         self.has_losses = False
+        self.has_unknown_start = False  # messages before the first one, of this epoch, are not known
         # Channel resets up to the last one that came after losses: a status from before it may be out of date, because
         # what waited for the books that it emptied was never applied.
         self._resets_after_losses = 0
@@ -161,9 +162,9 @@ class Phases:
 
     def channel_reset(self) -> None:
         self._resets += 1
-        if self.has_losses:
+        if self.has_losses or self.has_unknown_start:
             self._resets_after_losses = self._resets
-        self.has_losses = False
+        self.has_losses = self.has_unknown_start = False
 
     # Instruments come and go.
 

@@ -63,11 +63,13 @@ class Channel:
         if is_first:
             if first > 1:
                 self.gaps.open(Gap(epoch, 1, first - 1, ts_recv, GapCause.JOIN))
+                self.state.phases.has_unknown_start = True
             return
         instruments = self.state.instruments
         state = MarketState(self.number, by_sequence=True)
         state.instruments, state.phases = instruments, Phases(instruments)
         self._reset(state)
+        state.phases.has_unknown_start = True
         self.gaps.start_epoch()
         self.gaps.open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
 
