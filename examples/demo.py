@@ -1,4 +1,4 @@
-"""`make demo`: captures of both protocols decoded and explained; a synthetic day, its books and its lake; a live exchange."""
+"""`make demo`: captures of both protocols, a synthetic day, its books and its lake; a live exchange and its client."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class Directory(NamedTuple):
 
 
 def files_below(directory: str | os.PathLike[str]) -> Directory:
-    """Follows links to directories, and enters each directory once; manifests are ignored."""
+    """Follows links to directories, and enters each directory once; manifests and hidden files (the lock of a recorder)
+    are ignored."""
     found = Directory([], [])
     directories, files = set[tuple[int, int]](), set[tuple[int, int]]()
     _is_first(Path(directory), directories)
@@ -39,7 +40,7 @@ def files_below(directory: str | os.PathLike[str]) -> Directory:
         below[:] = [name for name in sorted(below) if _is_first(Path(top, name), directories)]
         for path in (Path(top, name) for name in sorted(names) if name != MANIFEST):
             is_capture = path.name.endswith(SUFFIXES)
-            if path.is_file() and _is_first(path, files):
+            if (is_capture or not path.name.startswith(".")) and path.is_file() and _is_first(path, files):
                 (found.captures if is_capture else found.others).append(path)
     return Directory(sorted(found.captures), sorted(found.others))
 

@@ -12,6 +12,7 @@ from umdf.errors import UsageError
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching import request_layout_kernel as q
 from umdf.exchange.matching.market import Market
+from umdf.units import fix_decimal
 
 Requests = NDArray[Any]  # of the type REQUEST
 Results = NDArray[Any]  # of the type RESULT
@@ -141,17 +142,25 @@ def refusal_error(market: Market, code: int, values: dict[str, Any]) -> UsageErr
     reason, field, hint = REFUSALS[code]
     if "{" in hint:
         hint = hint.format(**_limits(market, values["instrument"]))
-    return UsageError(f"{reason}: {values[field]}" if field else reason, hint)
+    if field is None:
+        return UsageError(reason, hint)
+    value = values[field]
+    return UsageError(f"{reason}: {_price_text(value) if field == 'price' and value is not None else value}", hint)
+
+
+def _price_text(price: int) -> str:
+    """In reais: people read it; orders have prices in 1e-9."""
+    return fix_decimal(int(price), -9)
 
 
 def _limits(market: Market, index: int) -> dict[str, Any]:
     row, quantity_band = market.instruments[index], market.statistic_values(k.S_QUANTITY_BAND)[index]
     best_bid, best_ask = (read_side(market, index, side)[:1] for side in (BID, ASK))
     return {
-        "tick": int(row[k.I_TICK]),
+        "tick": _price_text(row[k.I_TICK]),
         "lot": int(row[k.I_LOT]),
         "max_size": int(quantity_band[k.V_OTHER]),
-        "spread": f"{best_bid[0].price if best_bid else 'any'} to {best_ask[0].price if best_ask else 'any'}",
+        "spread": " to ".join(_price_text(best[0].price) if best else "any" for best in (best_bid, best_ask)),
         **{kind: _band_text(market, statistic, index) for kind, (statistic, _) in BAND_STATISTICS.items()},
     }
 
@@ -159,7 +168,7 @@ def _limits(market: Market, index: int) -> dict[str, Any]:
 def _band_text(market: Market, statistic: int, index: int) -> str:
     value = market.statistic_values(statistic)[index]
     is_percent = value[k.V_CODE] >> k.BAND_LIMIT_TYPE & 0xFF == 2
-    return f"{value[k.V_PRICE]} to {value[k.V_AUX]}" + (" (1e-9 percent)" if is_percent else "")
+    return f"{_price_text(value[k.V_PRICE])} to {_price_text(value[k.V_AUX])}" + (" percent" if is_percent else "")
 
 
 def last_day_of(time_in_force: str, expire_date: int | None) -> int:
