@@ -160,7 +160,7 @@ def _limits(market: Market, index: int) -> dict[str, Any]:
         "tick": _price_text(row[k.I_TICK]),
         "lot": int(row[k.I_LOT]),
         "max_size": int(quantity_band[k.V_OTHER]),
-        "spread": " to ".join(_price_text(best[0].price) if best else "any" for best in (best_bid, best_ask)),
+        "spread": " to ".join(_price_text(best[0].price or 0) if best else "any" for best in (best_bid, best_ask)),
         **{kind: _band_text(market, statistic, index) for kind, (statistic, _) in BAND_STATISTICS.items()},
     }
 
