@@ -41,7 +41,30 @@ book FILE --at noon
 book FILE --at 25:00
 book FILE --at 2026-02-30
 book FILE --depth -1
+feed
+feed --channels FILE --buffer-mib 0
+replay
+replay CAPTURE --speed -1
 exchange nothing
+exchange run
+exchange channels
+exchange status --nonsense
+exchange levels
+exchange order
+exchange order PETR4 hold 100
+exchange amend
+exchange cancel --nonsense
+exchange cross
+exchange trade
+exchange bust
+exchange phase
+exchange state
+exchange auction
+exchange band
+exchange news
+exchange instrument
+exchange reset --nonsense
+exchange failover --nonsense
 exchange capture
 exchange capture NEW --messages 5000 --loss 2
 exchange capture NEW --messages 5000 --lines C
@@ -114,6 +137,12 @@ book NEW
 book FILE --symbols NOBODY
 ingest NEW --lake OTHER --no-spark
 stream NEW --lake OTHER --once
+feed --channels NEW
+feed --channels FILE
+replay NEW
+exchange run NEW
+exchange channels NEW
+exchange status --control NEW
 lake status NEW
 lake rebuild LAKE --no-spark --date 2020-01-02
 query LAKE --schema mbo --symbols NOBODY

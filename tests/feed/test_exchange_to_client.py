@@ -38,7 +38,7 @@ def free_port(kind: int) -> int:
 
 def fast_channel(directory: Path) -> ExchangeSettings:
     """The FIX/FAST channel of the example, on ports that nobody has, with 5 % loss on each line and some on both."""
-    settings = replace(read_settings(EXAMPLE), instruments=24, messages_per_s=400)
+    settings = replace(read_settings(EXAMPLE), instruments=100, messages_per_s=400)
     number = next(at for at, channel in enumerate(settings.channels) if channel.protocol == "fast")
     addresses = settings.addresses[number]
     streams = {

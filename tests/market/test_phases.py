@@ -279,3 +279,15 @@ def test_who_follows_shows_its_groups_phase_and_who_is_separated_its_own(history
             state = market.phases.state_of(who)
             assert state.phase == market.phases.phase_of(("XX", "BVMF"))
             assert state.state == (own[who] if state.separated else state.phase)
+
+
+@pytest.mark.parametrize(("late", "final"), [(p.SEPARATES, False), (p.REJOINS, True)])
+def test_a_status_that_comes_late_cannot_undo_a_later_one(late: int, final: bool) -> None:
+    """An auction of 6 ms: the slower line brings its start when its end is known already."""
+    market = market_of(group(17))
+    newest = p.REJOINS if late == p.SEPARATES else p.SEPARATES
+    for event, sequence in ((newest, 13_795), (late, 13_062)):
+        state = 21 if event == p.SEPARATES else 17
+        market.phases.apply(p.Status(1, None, state=state, event=event, sequence=sequence))
+    assert market.phases.state_of(1).separated is final
+    assert market.phases.state_of(1).state == (21 if final else 17)

@@ -252,9 +252,9 @@ class Phases:
             resets += self._set_phase(group, status.phase, status)
         before, own = self.state_of(instrument_id), self._instrument_states.setdefault(instrument_id, _StoredState())
         if status.sequence is not None:
-            if status.is_snapshot and status.sequence < own.sequence:
-                return resets  # a later status of the instrument is known
-            own.sequence = max(own.sequence, status.sequence)
+            if status.sequence < own.sequence:
+                return resets  # a snapshot, or a unit that came late: a later status of the instrument is known
+            own.sequence = status.sequence
         if status.state is None:
             if status.phase is not None and own.membership == NEW:
                 own.membership = FOLLOWING
