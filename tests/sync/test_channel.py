@@ -237,6 +237,17 @@ def test_half_of_a_gap_that_comes_late_leaves_the_other_half():
     assert bids(channel, PETR4) == [13, 12, 11, 10]
 
 
+def test_a_late_unit_of_an_instrument_that_is_deleted_by_now_does_not_create_it_again():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    channel.open_gap(Gap(1, 3, 3, 0))
+    deletion = events(4, (PETR4, 2, 2))
+    deletion.families = {"definition": rows("definition", [{"instrument_id": PETR4, "action": ord("D")}])}
+    channel.apply(deletion)
+    assert channel.instrument_ids() == {VALE3}
+    channel.apply_late(events(3, (PETR4, 2, 11)))
+    assert channel.instrument_ids() == {VALE3} and not channel.gaps.is_missing(3)
+
+
 def test_an_impossible_update_makes_the_book_stale_and_what_follows_waits():
     channel = started(1, (PETR4, 1, 10))
     twice = events(2, (PETR4, 2, 10), (PETR4, 3, 11))  # order 10 is already there

@@ -127,7 +127,7 @@ class Channel:
     def apply_late(self, events: Events) -> None:
         """Units of reported gaps: what was waiting for them can follow."""
         for unit, sequence in enumerate(events.units.sequence.tolist()):
-            part = events.of_units(np.array([unit]))
+            part = self._updates.without_deleted(events.of_units(np.array([unit])))
             self.gaps.fill(sequence)
             waiting = self._updates.apply(part)
             self.messages += len(part.rows("mbo"))

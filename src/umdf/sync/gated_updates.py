@@ -70,6 +70,16 @@ class GatedUpdates:
             self.apply(later)
         return waiting_ids.tolist()
 
+    def without_deleted(self, late: Events) -> Events:
+        """Late events, without those of instruments that have been deleted since: they would create them again."""
+        if not self.deleted or int(late.units.sequence.min()) >= max(self.deleted.values()):
+            return late
+        kept = {}
+        for name, rows in late.families.items():
+            deleted = [self.deleted.get(number, -1) for number in rows.column("instrument_id").tolist()]
+            kept[name] = late.units.sequence[rows.unit] >= np.array(deleted, np.int64)
+        return late.take(kept)
+
     def _drop_emptied(
         self,
         ids: NDArray[np.int64],
