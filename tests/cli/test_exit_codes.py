@@ -45,6 +45,8 @@ feed
 feed --channels FILE --buffer-mib 0
 replay
 replay CAPTURE --speed -1
+history
+history --channels FILE --channel 72 --from 9 --to 1 --out NEW
 exchange nothing
 exchange run
 exchange channels
@@ -140,6 +142,7 @@ stream NEW --lake OTHER --once
 feed --channels NEW
 feed --channels FILE
 replay NEW
+history --channels NEW --channel 72 --from 1 --to 9 --out OTHER
 exchange run NEW
 exchange channels NEW
 exchange status --control NEW

@@ -28,7 +28,7 @@ COMMENT = "  "  # blanks before what an example is for
 # test_examples has the demo; `restore` and `accept` want a table that somebody else has changed, `forget` an input.
 ONLY_PARSED = (
     "exchange", "stream", '"S', "--master", "pack", "--fix", "nautilus", "demo", "restore", "accept",
-    "forget", "decode -", "feed", "replay day/capture --channels", "--speed 10",
+    "forget", "decode -", "feed", "history", "replay day/capture --channels", "--speed 10",
 )  # fmt: skip
 PLAIN = ("ingest", "lake rebuild")  # on Spark, and without it if they are told so
 

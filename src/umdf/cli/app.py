@@ -26,6 +26,7 @@ from umdf.cli.commands import (
     explain,
     export,
     feed,
+    history,
     ingest,
     lake,
     query,
@@ -37,7 +38,7 @@ from umdf.cli.help_pages import HelpCommand, HelpGroup, help_epilog, help_text
 from umdf.cli.output import EXIT_CODES, ExitCode, JsonFlag, Printer, exit_with, prepare_streams, print_json, printer_of
 
 COMMANDS: tuple[ModuleType, ...] = (
-    decode, explain, book, ingest, stream, query, report, export, lake, feed, replay, exchange, doctor
+    decode, explain, book, ingest, stream, query, report, export, lake, feed, replay, history, exchange, doctor
 )  # fmt: skip
 EXAMPLES = (
     "umdf doctor                       check this machine",
