@@ -62,6 +62,7 @@ class ReplaySource:
         """Request a gap. The replayers serve FIX/FAST only; Binary recovers from snapshots."""
         if channel.protocol == "fast":
             self._requests.put(Span(channel.number, gap.first, gap.last))
+            self._loop.wake()
 
     def take(self) -> list[ReceivedPackets]:
         """What has come, and is still useful: messages fill their gaps like those of a late line."""
@@ -78,6 +79,7 @@ class ReplaySource:
 
     def close(self) -> None:
         self._stop.set()
+        self._loop.wake()
         self._thread.join()
 
     def _run(self) -> None:

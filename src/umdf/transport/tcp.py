@@ -77,6 +77,9 @@ class TcpLoop:
         self._listeners: list[socket.socket] = []
         self._peers: dict[socket.socket, _Peer] = {}
         self._next_tick_s = 0.0
+        self._wake_end, self._woken_end = socket.socketpair()
+        self._woken_end.setblocking(False)
+        self._selector.register(self._woken_end, selectors.EVENT_READ)
         self.refused = 0  # connections beyond the limit
 
     @property
@@ -117,15 +120,23 @@ class TcpLoop:
         self._peers[own] = _Peer(own, connection, is_accepted, not is_accepted, time.monotonic())
         self._selector.register(own, selectors.EVENT_READ | selectors.EVENT_WRITE)
 
+    def wake(self) -> None:
+        """End the wait of `poll`: a connection has something to send. From any thread."""
+        self._wake_end.send(b"\0")
+
     def run(self, stop: Event) -> None:
         while not stop.is_set():
             self.poll(TICK_S)
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for one round of events, and handle them."""
+        """Send what is to be sent, wait for one round of events, and handle them."""
+        for peer in list(self._peers.values()):
+            self._send(peer)
         has_work = any(peer.connection.has_work and not peer.unsent for peer in self._peers.values())
         for key, events in self._selector.select(0 if has_work else timeout_s):
-            if key.data is not None:
+            if key.fileobj is self._woken_end:
+                self._woken_end.recv(4_096)
+            elif key.data is not None:
                 self._accept(key.fileobj, key.data)  # type: ignore[arg-type]
             elif peer := self._peers.get(key.fileobj):  # type: ignore[call-overload]
                 self._on_events(peer, events)
@@ -227,6 +238,8 @@ class TcpLoop:
             listener.close()
         self._listeners.clear()
         self._selector.close()
+        self._wake_end.close()
+        self._woken_end.close()
 
 
 def parse_address(text: str) -> Address:

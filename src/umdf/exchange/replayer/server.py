@@ -53,6 +53,7 @@ class ReplayerServer:
 
     def stop(self) -> None:
         self._stop.set()
+        self._loop.wake()
         if self._thread.is_alive():
             self._thread.join()
         self._loop.close()

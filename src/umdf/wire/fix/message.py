@@ -61,18 +61,33 @@ class FixMessage:
 
         A tag that repeats starts an entry, and a field that is no member ends the group.
         """
-        entries: list[dict[int, bytes]] = []
-        following = iter([*pairwise(self.fields), (self.fields[-1], (0, b""))])
-        count = next((_integer(value) for (tag, value), _ in following if tag == count_tag), None)
+        tags, values = self._columns
+        at = tags.index(count_tag) + 1 if count_tag in tags else 0
+        count = _integer(values[at - 1]) if at else None
         if count is None:
             return None
-        for (tag, value), (next_tag, _) in following:
+        # Usually all entries have the same fields in the same order.
+        first = tags[at : _end_of_entry(tags, at)]
+        end = at + count * len(first)
+        if first and members.issuperset(first) and tags[at:end] == first * count and not _goes_on(tags, end, members):
+            steps = range(at, end, len(first))
+            return [dict(zip(first, values[step : step + len(first)], strict=True)) for step in steps]
+        return self._irregular_group(at, count, members)
+
+    def _irregular_group(self, at: int, count: int, members: frozenset[int]) -> list[dict[int, bytes]] | None:
+        entries: list[dict[int, bytes]] = []
+        following = [*self.fields[at:], (0, b""), (0, b"")]
+        for (tag, value), (next_tag, _) in pairwise(following):
             if tag not in members or LENGTH_OF_DATA.get(next_tag) == tag:
                 break
             if not entries or tag in entries[-1]:
                 entries.append({})
             entries[-1][tag] = value
         return entries if len(entries) == count else None
+
+    @property
+    def _columns(self) -> tuple[list[int], list[bytes]]:
+        return [tag for tag, _ in self.fields], [value for _, value in self.fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,19 @@ class GarbledBytes:
 
     size: int
     reason: str
+
+
+def _end_of_entry(tags: list[int], at: int) -> int:
+    """Where the second entry of a group begins: its first field comes again."""
+    return tags.index(tags[at], at + 1) if at < len(tags) and tags[at] in tags[at + 1 :] else len(tags)
+
+
+def _goes_on(tags: list[int], end: int, members: frozenset[int]) -> bool:
+    """Whether what follows could belong to the group; the length of a data field does not."""
+    following = tags[end : end + 2]
+    if not following or following[0] not in members:
+        return False
+    return len(following) < 2 or LENGTH_OF_DATA.get(following[1]) != following[0]
 
 
 def _integer(value: bytes | None) -> int | None:
