@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from umdf.errors import EncodeError
 
 SOH = b"\x01"
@@ -118,8 +120,12 @@ def _integer(value: bytes | None) -> int | None:
     return int(value)
 
 
+class EncodedGroup(bytes):
+    """The count of a repeating group and its entries as they are sent, without the last SOH."""
+
+
 def checksum(data: bytes) -> int:
-    return sum(data) & 0xFF
+    return int(np.frombuffer(data, np.uint8).sum(dtype=np.uint64)) & 0xFF
 
 
 def encode_message(msg_type: str, fields: Fields) -> bytes:
@@ -131,7 +137,7 @@ def encode_message(msg_type: str, fields: Fields) -> bytes:
 
 def _encode_field(tag: int, value: FieldValue) -> bytes:
     data = value if isinstance(value, bytes) else str(value).encode("latin-1")
-    if not data or (SOH in data and tag not in LENGTH_OF_DATA):
+    if not data or (SOH in data and tag not in LENGTH_OF_DATA and not isinstance(value, EncodedGroup)):
         raise EncodeError(
             f"value of tag {tag} cannot be sent: {data[:40]!r}", "use at least one character, without SOH"
         )

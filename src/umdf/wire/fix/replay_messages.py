@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from umdf.wire.fix.message import FieldValue, FixMessage
+from umdf.wire.fix.message import EncodedGroup, FieldValue, FixMessage
 
 REQUEST, ACKNOWLEDGMENT, RAW_DATA, REPORT = "BW", "BX", "URDR", "BY"
 RETRANSMISSION = 0  # the only ApplReqType (1347)
@@ -125,16 +125,19 @@ class RawData:
 
     def fields(self) -> list[tuple[int, FieldValue]]:
         data = b"".join([message.data for message in self.messages])
-        fields: list[tuple[int, FieldValue]] = [
+        return [
             (1346, self.request_id), (1353, self.response_id), (1180, self.channel), (1352, "Y"), (95, len(data)),
-            (96, data), (911, self.total), (_SEQUENCES, len(self.messages)),
+            (96, data), (911, self.total), (_SEQUENCES, self._group()),
         ]  # fmt: skip
-        offset = 0
+
+    def _group(self) -> EncodedGroup:
+        parts, offset = [b"%d" % len(self.messages)], 0
         for message in self.messages:
             size = len(message.data)
-            fields += [(1181, message.sequence), (1350, message.previous_sequence), (10055, offset), (95, size)]
+            numbers = message.sequence, message.previous_sequence, offset, size
+            parts.append(b"1181=%d\x011350=%d\x0110055=%d\x0195=%d" % numbers)
             offset += size
-        return fields
+        return EncodedGroup(b"\x01".join(parts))
 
 
 @dataclass(frozen=True)
