@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from umdf.cli.app import run
@@ -106,6 +107,14 @@ def test_an_unknown_instrument_or_time_is_a_one_line_error(
     assert run(["book", str(day), *arguments]) == code
     error = capsys.readouterr().err
     assert said in error and len(error.splitlines()) == 1
+
+
+def test_an_instrument_that_was_deleted_says_so(day: Path, capsys: Shown):
+    truth = pq.read_table(day.parent / "truth" / "instruments.parquet").to_pylist()
+    (number,) = [row["instrument_id"] for row in truth if not row["is_listed"]]
+    for row in shown(capsys, "book", day, "--symbols", str(number)):
+        assert row["bids"] == row["asks"] == []
+        assert "deleted at sequence" in row["stale"]
 
 
 def test_a_capture_without_umdf_packets_is_a_warning(tmp_path: Path, capsys: Shown):

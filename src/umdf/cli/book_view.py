@@ -14,7 +14,7 @@ from umdf.market.phases import PHASES
 from umdf.market.state import InstrumentView
 from umdf.sync.channel import Channel
 from umdf.sync.session import Session
-from umdf.sync.trust import Trust
+from umdf.sync.trust import Trust, unverified
 from umdf.units import fix_date, fix_decimal, utc_text
 from umdf.wire.packet import Protocol as WireProtocol
 
@@ -33,6 +33,7 @@ class BookView:
     channel: Channel
     instrument_id: int
     symbol: str | None
+    deleted_at: int | None = None  # sequence
 
     @property
     def view(self) -> InstrumentView:
@@ -44,11 +45,16 @@ class BookView:
 
     @property
     def trust(self) -> Trust:
-        return self.channel.book_trust(self.instrument_id)
+        return self._deletion or self.channel.book_trust(self.instrument_id)
 
     @property
     def state_trust(self) -> Trust:
-        return self.channel.state_trust(self.instrument_id)
+        return self._deletion or self.channel.state_trust(self.instrument_id)
+
+    @property
+    def _deletion(self) -> Trust | None:
+        at = self.deleted_at
+        return None if at is None else unverified(f"the instrument was deleted at sequence {at}")
 
     @property
     def statistics(self) -> dict[str, dict[str, Any]]:
@@ -172,6 +178,16 @@ def instrument_views(session: Session) -> list[BookView]:
         ids = {*instruments.ids(), *channel.instrument_ids()}
         views += [BookView(protocol, channel, number, instruments.symbol_of(number)) for number in ids]
     return sorted(views, key=lambda view: (view.channel.number, view.symbol or "", view.instrument_id))
+
+
+def deleted_views(session: Session) -> list[BookView]:
+    """Instruments that were deleted during the session, by ID: nothing is known of them any more."""
+    return [
+        BookView(protocol, channel, number, None, at)
+        for (protocol, _), channel in session.channels.items()
+        for number, at in sorted(channel.deleted.items())
+        if number not in channel.state.instruments.ids()
+    ]
 
 
 def state_name(code: int) -> str:

@@ -190,6 +190,11 @@ class Channel:
         """The instruments that have a book."""
         return {instrument_id for instrument_id, _ in self.books.instruments()}
 
+    @property
+    def deleted(self) -> dict[int, int]:
+        """Instruments that were deleted during the session, and the sequence (7.3)."""
+        return {number: at for number, at in self._updates.deleted.items() if number not in self.instrument_ids()}
+
     def book(self, instrument_id: int) -> Book | None:
         """An instrument's book; its lending book, if the ordinary one has no orders (9.8)."""
         return self.books.shown_book(instrument_id)

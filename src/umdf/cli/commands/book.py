@@ -59,7 +59,7 @@ def book(
     Streams are detected from their content: instruments, snapshots, incrementals, lines A and B of SBE and FAST
     channels, in any number of files. Each book is healthy, unverified or stale, with the reason.
     """
-    from umdf.cli.book_view import instrument_views
+    from umdf.cli.book_view import deleted_views, instrument_views
     from umdf.cli.replay import expand_captures, replay
     from umdf.cli.time_options import parse_at
     from umdf.transport.capture_merge import first_packet_ns
@@ -75,7 +75,8 @@ def book(
     _print_warnings(printer, result)
     instruments = instrument_views(result.session)
     if symbols:
-        selected = [view for symbol in split_list(symbols) for view in _views_of(symbol, instruments)]
+        known = [*instruments, *deleted_views(result.session)]
+        selected = [view for symbol in split_list(symbols) for view in _views_of(symbol, known)]
         for view in selected:
             print_json(view.as_json(depth, orders)) if as_json else _print_book(view, depth, orders)
     elif as_json:
