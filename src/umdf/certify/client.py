@@ -133,7 +133,13 @@ class OurClient:
 
     def _has_everything(self) -> bool:
         assert self._live is not None
-        return all(self._taken[line] >= sent - self._sent_before[line] for line, sent in self._sent_so_far().items())
+        return not self._missing()
+
+    def _missing(self) -> dict[FeedLine, int]:
+        """Packets that have been sent and not taken, by line."""
+        sent = self._sent_so_far()
+        missing = {line: count - self._sent_before[line] - self._taken[line] for line, count in sent.items()}
+        return {line: count for line, count in missing.items() if count > 0}
 
     def _sent_so_far(self) -> dict[FeedLine, int]:
         sent = self._sent()

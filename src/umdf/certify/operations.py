@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from umdf.certify.observation import ASK, BID, SIDE_NAMES
-from umdf.certify.stage import MAIN, MEMBER, SECOND_NS, Stage
+from umdf.certify.stage import MAIN, MEMBER, SECOND_NS, WIDE_BAND, Stage
 from umdf.errors import UsageError
 from umdf.exchange.instruments.instrument_spec import BUY, SELL, Leg
 from umdf.exchange.instruments.instrument_types import InstrumentType
@@ -146,14 +146,14 @@ class SetAuctionBand:
     """An auction band that ends at a price: a trade above it starts an auction instead."""
 
     high: int  # ticks above the Closing price
-    low: int = -100
+    low: int = -WIDE_BAND
 
     @property
     def text(self) -> str:
         return f"sets an auction band that ends {_price_text(self.high)}"
 
     def run(self, stage: Stage) -> None:
-        stage.exchange.set_band(stage.symbol(MAIN), "auction", stage.price(self.low), stage.price(self.high))
+        stage.set_auction_band(self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -263,4 +263,5 @@ class Reach:
         after_market = stage.is_after_market if self.after_market is None else self.after_market
         stage.clear_books()
         stage.rejoin()
+        stage.widen_auction_band()
         stage.go_to_phase(self.phase, after_market=after_market)

@@ -33,8 +33,8 @@ HEARTBEAT_S = {FAST: 30.0, SBE: 1.0}
 WEEK_START = datetime(2026, 11, 15, 12)  # a Sunday: numbering begins
 DAY_START = datetime(2026, 11, 19, 7, 30)  # the Thursday on which the script is played
 COMP_ID, REPLAYER_ID, HISTORICAL_ID = "CERTIFIED", "REPLAYER", "HISTORY"
-# Earlier days trade for a few minutes: nobody looks at the rest of them.
-_SHORT_DAY = {"pre_open": "10:00", "open": "10:02", "pre_close": "10:06", "close": "10:08"}
+# Earlier days trade for less than a minute: nobody looks at the rest of them.
+_SHORT_DAY = {"pre_open": "10:00", "open": "10:00:10", "pre_close": "10:00:50", "close": "10:01"}
 FAR_AWAY_S = 3_600.0  # of real time: silence is measured by a clock that does not run as fast as the exchange's
 
 

@@ -16,6 +16,7 @@ from umdf.exchange.session.trading_session import TRANSITIONS
 SECOND_NS, MS_NS = 1_000_000_000, 1_000_000
 TICK_NS = 50 * MS_NS
 BUYER, SELLER = 3, 85  # firms
+WIDE_BAND = 100  # ticks on both sides: wider than any order of the script
 MAIN, STRATEGY, MEMBER, INDEX = "main", "strategy", "member", "index"
 
 
@@ -24,6 +25,7 @@ class Stage:
         self.exchange, self.combination = exchange, combination
         self.after_advance: Callable[[], None] = lambda: None  # the client takes what has come
         self.orders: dict[str, int] = {}  # by the name that a step has given
+        self._has_narrow_band = False
         self.days: dict[int, tuple[int, int]] = {}  # by days ago: what channel 72 has sent while it traded
 
     # The instruments
@@ -122,6 +124,16 @@ class Stage:
             self.go_to_phase(k.CLOSE)
         for each in _path(self.phase, phase):
             self.change_phase(each, after_market=after_market)
+
+    def set_auction_band(self, low: int, high: int) -> None:
+        """In ticks above the Closing price."""
+        self.exchange.set_band(self.symbol(MAIN), "auction", self.price(low), self.price(high))
+        self._has_narrow_band = True
+
+    def widen_auction_band(self) -> None:
+        if self._has_narrow_band:
+            self.set_auction_band(-WIDE_BAND, WIDE_BAND)
+            self._has_narrow_band = False
 
     def rejoin(self) -> None:
         """The chosen instrument follows its group again."""

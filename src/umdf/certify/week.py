@@ -10,7 +10,7 @@ from umdf.certify.stage import MAIN, SECOND_NS, Stage
 from umdf.exchange.live.schedule import local_datetime, local_ns
 
 STEP_NS = 3_600 * SECOND_NS  # while nothing trades
-TRADING_STARTS, TRADING_ENDS, DAY_ENDS = time(10, 3), time(10, 5), time(20)
+TRADING_STARTS, TRADING_ENDS, DAY_ENDS = time(10, 0, 15), time(10, 0, 30), time(20)
 
 
 def play_week(stage: Stage) -> None:
