@@ -8,7 +8,7 @@ ChangePhase(OPEN)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from umdf.certify.observation import ASK, BID, SIDE_NAMES
 from umdf.certify.stage import MAIN, MEMBER, SECOND_NS, WIDE_BAND, Stage
@@ -23,6 +23,7 @@ SIZE = 100  # of the script's orders
 TYPE_NAMES = {LIMIT: "", MOA: "MOA ", MOC: "MOC "}
 
 
+@runtime_checkable
 class Operation(Protocol):
     @property
     def text(self) -> str: ...

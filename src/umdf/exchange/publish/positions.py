@@ -12,9 +12,9 @@ Records = NDArray[np.int64]
 
 
 def merge_matched(records: Records) -> DerivedRecords:
-    """Orders that an event deletes at the top of a side: several are one Delete From (as when they are matched, or the
-    instrument closes: script B2.11), one that was matched is a deletion without a size. One that was cancelled keeps its
-    size and its own record."""
+    """Orders that an event deletes at the top of a side: several are one Delete From, as when they are matched or the
+    instrument closes (script B2.11). One that was matched is a deletion without a size; one that was cancelled keeps
+    its size and its own record."""
     kind, flags = records[:, k.KIND], records[:, k.FLAGS]
     is_deleted = (kind == k.DELETE) & (records[:, k.POSITION] == 1)
     row = np.arange(len(records))

@@ -106,7 +106,7 @@ def emit_at(p, record, row, kind, levels, index, position, is_bid):
 
 @inlined
 def takes_back_deletion(p, record, position, price):
-    """Whether the newest record of the event has deleted this level, which an order brings back: it has changed only."""
+    """Whether the event has just deleted this level, which an order brings back: so it has only changed."""
     out_rows = load_i64(p, P_OUT_ROWS * 8)
     if out_rows <= load_i64(p, P_EVENT_ROW * 8):
         return False
