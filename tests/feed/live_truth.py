@@ -124,7 +124,7 @@ class Follower:
     day: LiveDay
     settings: FeedSettings | None = None
     compared: int = 0  # healthy books
-    doubted: int = 0  # books that were not healthy when they were looked at
+    untrusted: int = 0  # books that were not healthy when they were looked at
     events: list[FeedEvent] = field(default_factory=list)
     now_ns: int = 0
 
@@ -167,11 +167,11 @@ class Follower:
                 self._unseen.discard(number)
                 self.compared += 1
             else:
-                self.doubted += 1
+                self.untrusted += 1
 
     def assert_all_right(self) -> None:
         """At the end every book is healthy and right."""
-        assert self.feed.state == FeedState.LIVE and self.feed.doubted_count == 0
+        assert self.feed.state == FeedState.LIVE and self.feed.untrusted_count == 0
         known = self.feed.instrument_ids()
         assert len(known) >= len(self.day.instrument_ids) - 2  # the others were deleted during the session
         for number in self.day.instrument_ids:

@@ -43,8 +43,8 @@ def test_losses_heal_and_no_healthy_book_is_ever_wrong(day: LiveDay) -> None:
         follower.receive(packets)
     follower.tick(follower.now_ns + SECOND_NS // 2)
     follower.assert_all_right()
-    assert follower.compared > 300 and follower.doubted > 10
-    assert follower.states[:2] == [FeedState.SYNCHRONIZING, FeedState.LIVE] and FeedState.HEALING in follower.states
+    assert follower.compared > 300 and follower.untrusted > 10
+    assert follower.states[:2] == [FeedState.SYNCHRONIZING, FeedState.LIVE] and FeedState.RECOVERING in follower.states
     gaps = [event.gap for event in follower.events if isinstance(event, GapOpened)]
     assert len(gaps) == follower.feed.totals.gaps > 2
     assert sum(gap.last - gap.first + 1 for gap in gaps) == follower.feed.totals.missing
@@ -113,7 +113,7 @@ def test_silence_makes_every_book_unverified_until_something_comes(whole_day: Li
     again = type(line)(line.buffer, line.start, line.end, np.array([follower.now_ns]), line.flow, line.names)
     follower.receive(again)
     follower.tick(follower.now_ns + SECOND_NS // 2)
-    assert follower.states[-3:] == [FeedState.SILENT, FeedState.HEALING, FeedState.LIVE]
+    assert follower.states[-3:] == [FeedState.SILENT, FeedState.RECOVERING, FeedState.LIVE]
 
 
 def test_streams_are_left_when_synchronized_and_joined_again_to_heal(day: LiveDay) -> None:
@@ -125,7 +125,7 @@ def test_streams_are_left_when_synchronized_and_joined_again_to_heal(day: LiveDa
         wanted[follower.feed.state] = {line.kind for line in follower.feed.wanted_lines()}
         assert kept.feed.wanted_lines() == set(kept.feed.lines)
     assert wanted[FeedState.LIVE] == {StreamKind.INCREMENTAL}
-    assert wanted[FeedState.HEALING] == set(StreamKind)
+    assert wanted[FeedState.RECOVERING] == set(StreamKind)
 
 
 def test_hostile_packets_are_dropped_and_disturb_no_book(whole_day: LiveDay) -> None:

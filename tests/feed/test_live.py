@@ -123,7 +123,7 @@ def test_a_recorded_live_run_equals_the_exchange_and_its_recording_equals_it(day
         live.subscribe(schema="mbp_10", symbols=["PETR4"], callback=levels.append)
         sent = send_all(day, channels, live)
         (status,), (feed,) = live.status(), live.client.feeds.values()
-        assert (status.state, status.packets, status.lost, status.doubted) == (FeedState.LIVE, sent, 0, 0)
+        assert (status.state, status.packets, status.lost, status.untrusted) == (FeedState.LIVE, sent, 0, 0)
         truth = TrueBooks(day)
         truth.advance(feed.channel.sequence)
         for number in day.instrument_ids:

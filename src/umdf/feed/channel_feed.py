@@ -102,7 +102,7 @@ class ChannelFeed:
         self._is_list_complete = "instruments" not in addresses.streams
         self._events: list[FeedEvent] = []
         self._batches: list[Events] = []
-        self._doubts: dict[int, Trust] = {}  # instruments that are not healthy
+        self._untrusted: dict[int, Trust] = {}  # instruments that are not healthy
         self._is_new_epoch = False
         self._has_news = False  # something that may change trust has happened since the last check
         self._next_check_ns = 0
@@ -113,9 +113,9 @@ class ChannelFeed:
         return self.session.channels[self._session_key]
 
     @property
-    def doubted_count(self) -> int:
+    def untrusted_count(self) -> int:
         """Instruments that were not healthy when it was last checked."""
-        return len(self._doubts)
+        return len(self._untrusted)
 
     @property
     def last_seen_ns(self) -> int:
@@ -191,16 +191,16 @@ class ChannelFeed:
         if not self._has_news and not channel.trust.has_stale():
             return
         found = {number: trust for number in ids if not (trust := channel.book_trust(number)).is_healthy}
-        if self.state in (FeedState.LIVE, FeedState.HEALING, FeedState.SILENT):
-            for number in sorted(found.keys() | self._doubts.keys()):
-                before, after = self._doubts.get(number, HEALTHY), found.get(number, HEALTHY)
+        if self.state in (FeedState.LIVE, FeedState.RECOVERING, FeedState.SILENT):
+            for number in sorted(found.keys() | self._untrusted.keys()):
+                before, after = self._untrusted.get(number, HEALTHY), found.get(number, HEALTHY)
                 if before.level != after.level:
                     self._events.append(TrustChanged(self.key, number, self.symbol_of(number), before, after))
-        self._doubts, self._has_news = found, False
+        self._untrusted, self._has_news = found, False
         # Once it was complete: instruments that are deleted later leave fewer than the list had.
         self._is_list_complete |= channel.state.instruments.is_complete
         if found:
-            self._signal(Signal.DOUBTED, now_ns)
+            self._signal(Signal.UNTRUSTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)
 

@@ -60,7 +60,7 @@ class ChannelStatus:
     epoch: int | None
     sequence: int
     instruments: int
-    doubted: int  # instruments that are not healthy
+    untrusted: int  # instruments that are not healthy
     recovered: int  # books, by snapshots
     messages: int
     packets: int  # received, of all lines
@@ -230,6 +230,6 @@ class Live:
 
 def _status(feed: ChannelFeed, packets: int, size: int, lost: int) -> ChannelStatus:
     channel = feed.channel
-    counts = len(channel.state.instruments), feed.doubted_count, channel.recovered, channel.messages
+    counts = len(channel.state.instruments), feed.untrusted_count, channel.recovered, channel.messages
     place = channel.epoch, channel.sequence
     return ChannelStatus(feed.key, feed.state, *place, *counts, packets, size, lost, feed.latency_ns, feed.totals)
