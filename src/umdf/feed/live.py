@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from umdf.book.views import Book
 from umdf.errors import CaptureError
-from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings, TapRecord
+from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import ChannelReport, FeedClient
 from umdf.feed.events import FeedEvent, GapOpened, RecorderStopped
@@ -31,6 +31,7 @@ from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine
 from umdf.feed.recorder import Recorder
 from umdf.feed.replay_source import ReplaySource
 from umdf.feed.subscriptions import Callback, Subscription, check_schema
+from umdf.feed.tap import TapObserver
 from umdf.market.state import InstrumentView
 from umdf.sync.gaps import Gap
 from umdf.sync.stream_detection import StreamKind
@@ -79,7 +80,7 @@ class Live:
         settings: FeedSettings | None = None,
         receiver_settings: ReceiverSettings | None = None,
         sources: Sequence[RecoverySource] = (),
-        tap: Callable[[TapRecord], None] | None = None,
+        tap: TapObserver | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`record`: a directory for everything that is received; all streams then stay joined. Channels are received
