@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from umdf.cli.commands import exchange_operator, exchange_views
+from umdf.cli.commands import exchange_admin, exchange_operator, exchange_statistics, exchange_views
 from umdf.cli.commands.exchange_run import CHANNELS_EXAMPLES, RUN_EXAMPLES, channels, run
 from umdf.cli.output import ExitCode, JsonFlag, counted, exit_with, print_escaped, print_json, size_text
 
@@ -20,12 +20,9 @@ EXAMPLES = (
 )
 CAPTURE_EXAMPLES = (
     "umdf exchange capture day",
-    "umdf exchange status               look at it, from another terminal",
     "umdf exchange capture day --messages 50000000 --instruments 5000 --loss 0.001 --seed 7",
-    "umdf exchange status               look at it, from another terminal",
     "umdf exchange capture day --messages 200000 --instruments 50 --protocol both --generation position",
     "umdf exchange capture live --messages 20000 --instruments 20 --real-time --roll-s 10",
-    "umdf exchange status               look at it, from another terminal",
     "umdf exchange capture day --messages 100000 --instruments 100 --json",
 )
 
@@ -130,5 +127,7 @@ SUBCOMMANDS = (
     (channels, CHANNELS_EXAMPLES),
     *exchange_views.SUBCOMMANDS,
     *exchange_operator.SUBCOMMANDS,
+    *exchange_statistics.SUBCOMMANDS,
+    *exchange_admin.SUBCOMMANDS,
     (capture, CAPTURE_EXAMPLES),
 )

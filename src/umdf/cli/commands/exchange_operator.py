@@ -33,18 +33,21 @@ STATE_EXAMPLES = (
     "umdf exchange state PETR4 open",
 )
 AUCTION_EXAMPLES = ("umdf exchange auction PETR4", "umdf exchange auction PETR4 --end")
-BAND_EXAMPLES = ("umdf exchange band PETR4 rejection 30.00 35.00",)
+BAND_EXAMPLES = (
+    "umdf exchange band PETR4 rejection 30.00 35.00",
+    "umdf exchange band PETR4 quantity 100000 5000000",
+    "umdf exchange band PETR4 auction --percent-of last -- -10 10",
+)
 NEWS_EXAMPLES = (
     'umdf exchange news "Fato relevante" "Texto da notícia" --symbol PETR4',
     'umdf exchange news Notice "Trading resumes at 14:00" --channel 78',
 )
 INSTRUMENT_EXAMPLES = (
     "umdf exchange instrument add PETR99 --like PETR4",
+    'umdf exchange instrument add UDS90001 --like UDS00001 --legs "buy PETRK325; sell PETRK345"',
     "umdf exchange instrument modify PETR4 --lot 200",
     "umdf exchange instrument delete PETR99",
 )
-RESET_EXAMPLES = ("umdf exchange reset PETR4", "umdf exchange reset sbe:72")
-FAILOVER_EXAMPLES = ("umdf exchange failover fast:72",)
 
 DEFAULT_SOCKET = Path("exchange.sock")
 ControlOption = Annotated[Path, typer.Option(help="Control socket of the exchange", metavar="PATH")]
@@ -71,6 +74,11 @@ class TimeInForce(StrEnum):
     DAY = "day"
     GTC = "gtc"
     GTD = "gtd"
+
+
+class Midpoint(StrEnum):
+    LAST = "last"
+    THEORETICAL = "theoretical"
 
 
 class Action(StrEnum):
@@ -264,11 +272,14 @@ def band(
     kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static, quantity", metavar="KIND")],
     low: Annotated[str, typer.Argument(help="Lowest price; of quantity the daily average", metavar="LOW")],
     high: Annotated[str, typer.Argument(help="Highest price; of quantity the largest order", metavar="HIGH")],
+    percent_of: Annotated[
+        Midpoint | None, typer.Option(help="The limits are percent around this price (auction, rejection)")
+    ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set a price band, or the quantity band."""
-    send(control, "band", symbol=symbol, kind=kind, low=low, high=high)
+    """Set a price band, or the quantity band. Limits below zero follow `--`."""
+    send(control, "band", symbol=symbol, kind=kind, low=low, high=high, percent_of=percent_of)
     report({"symbol": symbol, "kind": kind, "low": low, "high": high}, as_json, f"{symbol}: {kind} {low} to {high}")
 
 
@@ -277,17 +288,23 @@ def news(
     text: Annotated[str, typer.Argument(help="Text; a long one is sent in parts", metavar="TEXT")],
     symbol: Annotated[list[str] | None, typer.Option(help="Instrument that it is about", metavar="SYMBOL")] = None,
     channel: Annotated[
-        list[int] | None, typer.Option(help="Channel to send it on (default: all with orders)", metavar="N")
+        list[int] | None,
+        typer.Option(help="Channel to send it on (default: all of the market, or all with orders)", metavar="N"),
     ] = None,
+    number: Annotated[int | None, typer.Option("--id", help="Number of the news (1472)", metavar="N")] = None,
     source: Annotated[int, typer.Option(help="News source (6940)", metavar="N")] = 3,
     language: Annotated[str | None, typer.Option(help="Language (1474): pt, en or es", metavar="CODE")] = None,
     url: Annotated[str | None, typer.Option(help="Link to the whole text", metavar="URL")] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Publish news."""
+    """Publish news.
+
+    News about an instrument goes to all channels of its market, other news to all channels with orders; the Unified
+    News Channel has only what names it.
+    """
     more = {"symbols": symbol or None, "channels": channel or None, "language": language, "url": url}
-    send(control, "news", headline=headline, text=text, source=source, **more)
+    send(control, "news", headline=headline, text=text, source=source, news_id=number, **more)
     report({"headline": headline}, as_json, f"published: {headline}")
 
 
@@ -297,6 +314,9 @@ def instrument(
     like: Annotated[str | None, typer.Option(help="Instrument that a new one is like", metavar="SYMBOL")] = None,
     lot: Annotated[int | None, typer.Option(help="Lot", metavar="SIZE")] = None,
     description: Annotated[str | None, typer.Option(help="Description", metavar="TEXT")] = None,
+    legs: Annotated[
+        str | None, typer.Option(help="Legs of a new strategy: side, ratio and symbol, separated by ;", metavar="LEGS")
+    ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
@@ -305,43 +325,10 @@ def instrument(
     if action != Action.DELETE:
         arguments |= {"lot": lot, "description": description}
     if action == Action.ADD:
-        arguments |= {"like": like}
+        arguments |= {"like": like, "legs": legs}
     result = send(control, f"{action}_instrument", **arguments)
     done = {Action.ADD: "listed", Action.MODIFY: "changed", Action.DELETE: "deleted"}[action]
     report({"symbol": symbol, "result": result}, as_json, f"{symbol}: {done}")
-
-
-def reset(
-    target: Annotated[str, typer.Argument(help="Symbol (a book), or protocol:channel", metavar="TARGET")],
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Reset a book or a channel: it is emptied, then sent again (4.2.9)."""
-    protocol, separator, channel = target.partition(":")
-    if separator:
-        send(control, "reset_channel", protocol=protocol, channel=_channel(target, channel))
-    else:
-        send(control, "reset_book", symbol=target)
-    report({"reset": target}, as_json, f"{target}: reset")
-
-
-def failover(
-    target: Annotated[str, typer.Argument(help="Channel, as sbe:72", metavar="PROTOCOL:CHANNEL")],
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Number a channel from 1 again, as after a failover (SequenceReset, or the next sequence version)."""
-    protocol, _, channel = target.partition(":")
-    send(control, "failover", protocol=protocol, channel=_channel(target, channel))
-    report({"failover": target}, as_json, f"{target}: numbered from 1")
-
-
-def _channel(target: str, channel: str) -> int:
-    from umdf.errors import UsageError
-
-    if not channel.isdigit():
-        raise UsageError(f"not a channel: {target}", "write the protocol and the number, as sbe:72")
-    return int(channel)
 
 
 SUBCOMMANDS = (
@@ -357,6 +344,4 @@ SUBCOMMANDS = (
     (band, BAND_EXAMPLES),
     (news, NEWS_EXAMPLES),
     (instrument, INSTRUMENT_EXAMPLES),
-    (reset, RESET_EXAMPLES),
-    (failover, FAILOVER_EXAMPLES),
 )
