@@ -33,18 +33,21 @@ STATE_EXAMPLES = (
     "umdf exchange state PETR4 open",
 )
 AUCTION_EXAMPLES = ("umdf exchange auction PETR4", "umdf exchange auction PETR4 --end")
-BAND_EXAMPLES = ("umdf exchange band PETR4 rejection 30.00 35.00",)
+BAND_EXAMPLES = (
+    "umdf exchange band PETR4 rejection 30.00 35.00",
+    "umdf exchange band PETR4 quantity 100000 5000000",
+    "umdf exchange band PETR4 auction --percent-of last -- -10 10",
+)
 NEWS_EXAMPLES = (
     'umdf exchange news "Fato relevante" "Texto da notícia" --symbol PETR4',
     'umdf exchange news Notice "Trading resumes at 14:00" --channel 78',
 )
 INSTRUMENT_EXAMPLES = (
     "umdf exchange instrument add PETR99 --like PETR4",
+    'umdf exchange instrument add UDS90001 --like UDS00001 --legs "buy PETRK325; sell PETRK345"',
     "umdf exchange instrument modify PETR4 --lot 200",
     "umdf exchange instrument delete PETR99",
 )
-RESET_EXAMPLES = ("umdf exchange reset PETR4", "umdf exchange reset sbe:72")
-FAILOVER_EXAMPLES = ("umdf exchange failover fast:72",)
 
 DEFAULT_SOCKET = Path("exchange.sock")
 ControlOption = Annotated[Path, typer.Option(help="Control socket of the running exchange", metavar="PATH")]
@@ -72,6 +75,11 @@ class TimeInForce(StrEnum):
     DAY = "day"
     GTC = "gtc"
     GTD = "gtd"
+
+
+class Midpoint(StrEnum):
+    LAST = "last"
+    THEORETICAL = "theoretical"
 
 
 class Action(StrEnum):
@@ -274,16 +282,17 @@ def auction(
 
 def band(
     symbol: SymbolArgument,
-    kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static or quantity", metavar="KIND")],
+    kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static, quantity", metavar="KIND")],
     low: Annotated[str, typer.Argument(help="Lowest price; for quantity: average daily quantity", metavar="LOW")],
-    high: Annotated[
-        str, typer.Argument(help="Highest price; for quantity: largest quantity of an order", metavar="HIGH")
-    ],
+    high: Annotated[str, typer.Argument(help="Highest price; for quantity: largest order", metavar="HIGH")],
+    percent_of: Annotated[
+        Midpoint | None, typer.Option(help="Price that the limits are a percentage of (auction, rejection)")
+    ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set a price band or the quantity band of an instrument."""
-    send(control, "band", symbol=symbol, kind=kind, low=low, high=high)
+    """Set a price band or the quantity band of an instrument. Limits below zero follow `--`."""
+    send(control, "band", symbol=symbol, kind=kind, low=low, high=high, percent_of=percent_of)
     report({"symbol": symbol, "kind": kind, "low": low, "high": high}, as_json, f"{symbol}: {kind} {low} to {high}")
 
 
@@ -295,17 +304,22 @@ def news(
     ] = None,
     channel: Annotated[
         list[int] | None,
-        typer.Option(help="Channel to send it on; may be repeated (default: all with order books)", metavar="N"),
+        typer.Option(help="Channel to send it on; may be repeated (default: all of the market)", metavar="N"),
     ] = None,
+    number: Annotated[int | None, typer.Option("--id", help="Number of the news (1472)", metavar="N")] = None,
     source: Annotated[int, typer.Option(help="News source (6940)", metavar="N")] = 3,
     language: Annotated[str | None, typer.Option(help="Language (1474): pt, en or es", metavar="CODE")] = None,
     url: Annotated[str | None, typer.Option(help="Link to the full text", metavar="URL")] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Publish news."""
+    """Publish news.
+
+    News about an instrument goes to all channels of its market, other news to all channels with orders; the Unified
+    News Channel has only what names it.
+    """
     more = {"symbols": symbol or None, "channels": channel or None, "language": language, "url": url}
-    send(control, "news", headline=headline, text=text, source=source, **more)
+    send(control, "news", headline=headline, text=text, source=source, news_id=number, **more)
     report({"headline": headline}, as_json, f"published: {headline}")
 
 
@@ -317,6 +331,9 @@ def instrument(
     ] = None,
     lot: Annotated[int | None, typer.Option(help="Round lot", metavar="SIZE")] = None,
     description: Annotated[str | None, typer.Option(help="Description", metavar="TEXT")] = None,
+    legs: Annotated[
+        str | None, typer.Option(help="Legs of a new strategy: side, ratio and symbol, separated by ;", metavar="LEGS")
+    ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
@@ -325,43 +342,10 @@ def instrument(
     if action != Action.DELETE:
         arguments |= {"lot": lot, "description": description}
     if action == Action.ADD:
-        arguments |= {"like": like}
+        arguments |= {"like": like, "legs": legs}
     result = send(control, f"{action}_instrument", **arguments)
     done = {Action.ADD: "listed", Action.MODIFY: "changed", Action.DELETE: "deleted"}[action]
     report({"symbol": symbol, "result": result}, as_json, f"{symbol}: {done}")
-
-
-def reset(
-    target: Annotated[str, typer.Argument(help="Symbol (its book), or a channel such as sbe:72", metavar="TARGET")],
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Reset the book of an instrument, or all books of a channel: emptied, then sent again (4.2.9)."""
-    protocol, separator, channel = target.partition(":")
-    if separator:
-        send(control, "reset_channel", protocol=protocol, channel=_channel(target, channel))
-    else:
-        send(control, "reset_book", symbol=target)
-    report({"reset": target}, as_json, f"{target}: reset")
-
-
-def failover(
-    target: Annotated[str, typer.Argument(help="Channel, such as sbe:72", metavar="PROTOCOL:CHANNEL")],
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Fail over a channel: its numbering restarts at 1 (FAST: SequenceReset; SBE: next sequence version)."""
-    protocol, _, channel = target.partition(":")
-    send(control, "failover", protocol=protocol, channel=_channel(target, channel))
-    report({"failover": target}, as_json, f"{target}: numbered from 1")
-
-
-def _channel(target: str, channel: str) -> int:
-    from umdf.errors import UsageError
-
-    if not channel.isdigit():
-        raise UsageError(f"not a channel: {target}", "write protocol:number, such as sbe:72")
-    return int(channel)
 
 
 SUBCOMMANDS = (
@@ -377,6 +361,4 @@ SUBCOMMANDS = (
     (band, BAND_EXAMPLES),
     (news, NEWS_EXAMPLES),
     (instrument, INSTRUMENT_EXAMPLES),
-    (reset, RESET_EXAMPLES),
-    (failover, FAILOVER_EXAMPLES),
 )

@@ -86,9 +86,12 @@ class TradingSteps:
         self.is_up, self._next_period = False, NEVER
 
     def morning(self, _: str) -> None:
-        """Closing prices of the day before, limits; orders good till a date or cancelled are sent again (37016)."""
-        self.trading_date = s.days_since_1970(s.local_datetime(self._running.now_ns).date())
+        """What has matured is deleted; closing prices of the day before, limits; orders good till a date or cancelled
+        are sent again (37016)."""
+        today = s.local_datetime(self._running.now_ns).date()
+        self.trading_date = s.days_since_1970(today)
         self._running.publication.start_day(self.trading_date)
+        self.forget(self._running.changes.expire(today))
         listed = np.flatnonzero(self._market.is_listed)
         self._running.statistics.publish_start_of_day(listed)
         self._running.statistics.advance(self._running.now_ns)
@@ -101,7 +104,7 @@ class TradingSteps:
         """The orders of the day expire, the statistics of the session are reset (1174=4), and the closing prices become
         those of the day before."""
         self._running.engine.expire_orders(self._running.now_ns, self.trading_date)
-        for index in np.flatnonzero(self._market.instruments[:, k.I_EVENT] == SEPARATES).tolist():
+        for index in self._session.separated().tolist():
             self._session.rejoin(index)
         table, closing = self._market.instruments, self._market.statistic_values(k.S_CLOSING)
         closed = closing[:, k.V_PRESENT] != 0
@@ -217,6 +220,12 @@ class TradingSteps:
         ].tolist():
             self._auction_ends.setdefault(index, opens_at_ns)
 
+    def forget(self, instruments: Iterable[int]) -> None:
+        """Instruments are deleted: nothing of theirs ends any more."""
+        for index in instruments:
+            self._auction_ends.pop(index, None)
+            self._extensions.pop(index, None)
+
     # Auctions
 
     def _end_auctions(self, group: int, phase: int, extends: bool) -> None:
@@ -241,10 +250,11 @@ class TradingSteps:
         has_moved = before > 0 and price > 0 and abs(price - before) > EXTENSION_SHARE * before
         if not has_moved or self._extensions.get(index, 0) >= MAX_EXTENSIONS:
             return False
-        end_ns = self._running.now_ns + EXTENSION_NS
+        end_ns, state = self._running.now_ns + EXTENSION_NS, int(self._market.instruments[index, k.I_STATE])
         self._extensions[index] = self._extensions.get(index, 0) + 1
         self._auction_ends[index] = end_ns
-        self._session.change_state(index, int(self._market.instruments[index, k.I_STATE]), SEPARATES, end_ns)
+        opens_at = end_ns if state == k.RESERVED else k.NULL  # 342: a closing call opens nothing
+        self._session.change_state(index, state, SEPARATES, opens_at)
         return True
 
     def _theoretical_prices(self) -> Indices:

@@ -205,6 +205,12 @@ class Publisher(ABC):
             self._publish_records(reset, None)
         self._sent_ns = ts_ns
 
+    def resume(self, ts_ns: int) -> None:
+        """The platform comes up again: while it was down, nothing was sent, heartbeats neither."""
+        for stream in LOOPING_STREAMS:
+            if self._loop_end_ns[stream]:
+                self._loop_end_ns[stream] = ts_ns
+
     def _loop_times(self, stream: str, count: int) -> Numbers:
         """Sending times of a looping stream: at its own pace, also while the market is silent."""
         first = max(self._now_ns + LOOP_DELAY_NS, self._loop_end_ns[stream] + LOOP_PAUSE_NS)
