@@ -6,13 +6,16 @@ import numpy as np
 
 from umdf.exchange.matching.auction_kernel import end_auction_event
 from umdf.exchange.matching.book_side_kernel import order_count, price_of, side_address
+from umdf.exchange.matching.implied_orders_kernel import derive_queued, has_capacity
 from umdf.exchange.matching.journal_kernel import emit, end_event
-from umdf.exchange.matching.matching_kernel import next_implied_id, next_order_id
+from umdf.exchange.matching.matching_kernel import cancel_order, next_implied_id, next_order_id, queue_strategies
 from umdf.exchange.matching.memory_layout_kernel import (
     ADD,
     CANCELLED,
     EMPTY_BOOK,
     EXPIRY_SHIFT,
+    FIRST_IMPLIED_ID,
+    I_IMPLIED_IDS,
     I_STATE,
     LAST,
     NO_SIDE,
@@ -29,18 +32,17 @@ from umdf.exchange.matching.memory_layout_kernel import (
     WAITING_COUNT,
 )
 from umdf.exchange.matching.order_checks_kernel import is_auction, may_cancel
-from umdf.exchange.matching.order_entry_kernel import has_capacity, instrument_address
-from umdf.exchange.matching.order_flow_kernel import cancel_order
-from umdf.exchange.matching.order_index_kernel import rename
-from umdf.exchange.matching.trade_kernel import FIRST_IMPLIED_ID, implied_flag, side_code
-from umdf.exchange.matching.waiting_orders_kernel import (
+from umdf.exchange.matching.order_entry_kernel import instrument_address
+from umdf.exchange.matching.order_index_kernel import (
     W_BOOK_SIDE,
     W_FIRM,
     W_SIZE,
     W_TERMS,
     remove_waiting,
+    rename,
     waiting_address,
 )
+from umdf.exchange.matching.trade_kernel import implied_flag, side_code
 from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
 
 ANY_FIRM, ANY_DAY = -1, (1 << 31) - 1
@@ -59,7 +61,9 @@ def delete_from_book(t, instrument, firm, last_day, ts):
         index = order_count(instrument, side) - 1
         while index >= 0:  # from the top, so that what follows keeps its index
             order = side_address(t, instrument, side) + index * ORDER_BYTES
-            if is_concerned(load_i64(order, O_FIRM * 8), load_i64(order, O_TERMS * 8), firm, last_day):
+            order_firm, terms = load_i64(order, O_FIRM * 8), load_i64(order, O_TERMS * 8)
+            is_implied = load_i64(order, O_ID * 8) >= FIRST_IMPLIED_ID  # it goes when those of the legs go
+            if not is_implied and is_concerned(order_firm, terms, firm, last_day):
                 quantity += load_i64(order, O_SIZE * 8) + load_i64(order, O_RESERVE * 8)
                 cancel_order(t, instrument, side, index, ts, 0)
             index -= 1
@@ -84,6 +88,8 @@ def delete_orders(t, first, stop, firm, last_day, in_any_state, ts):
         if in_any_state or may_cancel(load_i64(instrument, I_STATE * 8)):
             quantity = delete_from_book(t, instrument, firm, last_day, ts)
             store_i64(t, CANCELLED * 8, load_i64(t, CANCELLED * 8) + quantity)
+            queue_strategies(t, instrument)
+            derive_queued(t, ts)
     return np.int64(stop)
 
 
@@ -141,7 +147,10 @@ def restate_orders(t, first, stop, with_new_ids, ts):
 def renumber(t, order, book_side):
     """Give an order a new id. From the top down, ids are larger and larger, so that priorities stay."""
     old_id, key = load_i64(order, O_ID * 8), load_i64(order, O_KEY * 8)
-    new_id = next_implied_id(t) if old_id >= FIRST_IMPLIED_ID else next_order_id(t, 0)
+    is_implied = old_id >= FIRST_IMPLIED_ID
+    new_id = next_implied_id(t) if is_implied else next_order_id(t, 0)
     store_i64(order, O_ID * 8, new_id)
-    if load_i64(order, O_TERMS * 8) != 0:
+    if is_implied:
+        store_i64(instrument_address(t, book_side >> 1), (I_IMPLIED_IDS + (book_side & 1)) * 8, new_id)
+    elif load_i64(order, O_TERMS * 8) != 0:
         rename(t, old_id, new_id, book_side, key)

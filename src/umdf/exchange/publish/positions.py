@@ -11,6 +11,25 @@ from umdf.exchange.publish.price_levels import DerivedRecords
 Records = NDArray[np.int64]
 
 
+def restate_implied(records: Records) -> Records:
+    """What is left of an implied order that has traded is deleted with what has traded, and stated again in an event of
+    its own (14.3, in the wording of books by position)."""
+    kind, flags = records[:, k.KIND], records[:, k.FLAGS]
+    is_changed = (kind == k.CHANGE) & (flags & k.IMPLIED != 0)
+    if not is_changed.any():
+        return records
+    ends = np.flatnonzero(flags & k.LAST)
+    event = np.searchsorted(ends, np.arange(len(records)))
+    traded = set(zip(event[kind == k.TRADE].tolist(), records[kind == k.TRADE, k.INSTRUMENT].tolist(), strict=True))
+    rows = [row for row in np.flatnonzero(is_changed) if (event[row], records[row, k.INSTRUMENT]) in traded]
+    deleted, stated = records.copy(), records[rows]
+    deleted[rows, k.KIND], deleted[rows, k.SIZE] = k.DELETE, stated[:, k.OTHER]
+    deleted[np.ix_(rows, [k.FIRM, k.OTHER, k.INSERT])] = k.NULL
+    stated[:, k.KIND], stated[:, k.OTHER], stated[:, k.POSITION] = k.ADD, k.NULL, 1
+    stated[:, k.FLAGS] |= k.LAST
+    return np.insert(deleted, ends[event[rows]] + 1, stated, axis=0)
+
+
 def merge_matched(records: Records) -> DerivedRecords:
     """Orders that an event has matched at the top of a side: several are one Delete From, one is a deletion without a
     size. A cancelled order keeps its size and its own record."""
@@ -34,7 +53,9 @@ def merge_matched(records: Records) -> DerivedRecords:
     run = np.add.reduceat(matched.astype(np.int64), first)  # matched records from each first one up to the next
     last = first + run - 1
     several = run > 1
-    merged[first, k.SIZE] = k.NULL
+    is_implied = flags[last] & k.IMPLIED != 0  # the last at its price
+    sizes = np.add.reduceat(np.where(matched, records[:, k.SIZE], 0), first)
+    merged[first, k.SIZE] = np.where(several & is_implied, sizes, k.NULL)  # 14.3 prints it
     rows = first[several]
     merged[rows, k.KIND], merged[rows, k.POSITION] = k.DELETE_FROM, run[several]
     merged[rows, k.FLAGS], merged[rows, k.PRICE], merged[rows, k.ID] = flags[last[several]], k.NULL, k.NULL

@@ -32,7 +32,7 @@ from umdf.exchange.publish.control_records import control_records, resent_record
 from umdf.exchange.publish.events import EventBuilder
 from umdf.exchange.publish.member_filter import MemberFilter, without_firms
 from umdf.exchange.publish.news import BULK_NEWS, NewsItem
-from umdf.exchange.publish.positions import merge_matched
+from umdf.exchange.publish.positions import merge_matched, restate_implied
 from umdf.exchange.publish.price_levels import DerivedRecords, PriceLevels
 from umdf.exchange.publish.rpt_seq import RptSeqCounter
 from umdf.exchange.publish.sinks import Numbers, Packets, Sink
@@ -132,7 +132,10 @@ class Publisher(ABC):
             self._publish_loop(batch)
 
     def _publish_incremental(self, batch: JournalBatch) -> None:
-        batch = replace(batch, records=without_firms(batch.records, self.listing))
+        records = without_firms(batch.records, self.listing)
+        if self.settings.generation == POSITION:
+            records = restate_implied(records)
+        batch = replace(batch, records=records)
         chosen = self._members.of(batch.records)
         derived = self._derive(chosen.records)
         source = chosen.source[derived.source]
