@@ -199,7 +199,8 @@ class ChannelFeed:
         self._doubts, self._has_news = found, False
         # Once it was complete: instruments that are deleted later leave fewer than the list had.
         self._is_list_complete |= channel.state.instruments.is_complete
-        if found:
+        # Phases and states too: a lost change of a phase shows in no book, and only snapshots answer it (11.4).
+        if found or not all(channel.state_trust(number).is_healthy for number in ids):
             self._signal(Signal.DOUBTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)
