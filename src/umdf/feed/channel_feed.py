@@ -186,7 +186,8 @@ class ChannelFeed:
         self._untrusted, self._has_news = found, False
         # Once it was complete: instruments that are deleted later leave fewer than the list had.
         self._is_list_complete |= channel.state.instruments.is_complete
-        if found or any(not channel.state_trust(number).is_healthy for number in ids):
+        # Phases and states too: a lost change of a phase shows in no book, and only snapshots answer it (11.4).
+        if found or not all(channel.state_trust(number).is_healthy for number in ids):
             self._signal(Signal.UNTRUSTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)

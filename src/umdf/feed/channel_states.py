@@ -10,15 +10,15 @@ from umdf.sync.stream_detection import StreamKind
 class FeedState(StrEnum):
     WAITING = "waiting"  # nothing was received yet
     SYNCHRONIZING = "synchronizing"  # instruments and snapshots come; incrementals wait for them
-    LIVE = "live"  # every book is healthy, every phase and state certain
-    RECOVERING = "recovering"  # something was lost; books that it may have affected are not healthy
+    LIVE = "live"  # every book, phase and state is healthy
+    RECOVERING = "recovering"  # something was lost; what it may have affected is not healthy
     SILENT = "silent"  # nothing on any line for 3 × the interval of heartbeats (4.1.1)
 
 
 class Signal(StrEnum):
     RECEIVED = "received"
-    HEALTHY = "healthy"  # all instruments are known, with their books, phases and states
-    UNTRUSTED = "untrusted"  # a book is unverified or stale, or a phase or state unverified
+    HEALTHY = "healthy"  # all instruments are known, and all books, phases and states healthy
+    UNTRUSTED = "untrusted"  # a book, phase or state is unverified or stale
     EPOCH_STARTED = "epoch started"  # the numbering started again: as at the start of the day (4.2.8)
     FELL_SILENT = "fell silent"
 

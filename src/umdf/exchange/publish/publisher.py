@@ -130,6 +130,8 @@ class Publisher(ABC):
             self._publish_incremental(batch)
         else:
             self._publish_loop(batch)
+        for sink in self._sinks.values():  # also without packets: a network may hold earlier ones
+            sink.advance(batch.ts_ns)
 
     def _publish_incremental(self, batch: JournalBatch) -> None:
         records = without_firms(batch.records, self.listing)
@@ -241,8 +243,6 @@ class Publisher(ABC):
     def _write(self, batch: JournalBatch, packets: Packets) -> None:
         self._packet_counts[batch.stream] += len(packets)
         self._sinks[batch.stream].write(packets)
-        for sink in self._sinks.values():
-            sink.advance(batch.ts_ns)
 
     def _fill_sequences(self, units: UnitBatch, batch: JournalBatch) -> None:
         """Set the last sequence of snapshot headers, and the next sequence of heartbeats."""
