@@ -160,7 +160,7 @@ def plain_flags(day: Day) -> dict[tuple[int, ...], bool]:
             for held, said in sorted(snapshots[instrument]):
                 if reached[instrument] <= held < number and (stale[instrument] or (known[instrument] or 0) < said):
                     stale[instrument], known[instrument] = False, said
-                if doubted_since.get(instrument, number) <= held < number:
+                if instrument in doubted_since and doubted_since[instrument] <= held < number:
                     del doubted_since[instrument]
             covered = max([held for held, _ in snapshots[instrument] if held < number], default=0)
             gaps = [gap.first for gap in day.gaps if max(reached[instrument], covered) < gap.last < number]
