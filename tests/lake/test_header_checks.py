@@ -51,7 +51,7 @@ def test_packets_that_overtook_each_other_are_not_damaged() -> None:
 
 
 def test_what_continues_the_numbering_is_not_damaged_among_late_copies_of_old_packets() -> None:
-    copies = [4_100, 210, 2_950, 1_200, 3_300, 470, 1_900, 2_300, 90, 3_800, 640, 1_450]
+    copies = [4_100, 210, 2_950, 1_200, 3_300, 470, 1_900, 2_300, 90, 3_800]
     number = [*range(4_900, 5_000), *copies, 5_000, *copies[::-1], 5_001, *copies]
     first, second = number.index(5_000), number.index(5_001)
     assert not mask_far_sequences(headers(number, [7] * len(number)))[[first, second]].any()
