@@ -22,7 +22,10 @@ from umdf.exchange.statistics.statistics import FINAL
 if TYPE_CHECKING:
     from umdf.exchange.live.running_market import RunningMarket
 
-EQUITY_TYPES = (*types_where("is_equity"), InstrumentType.OPTION, InstrumentType.INDEX)  # the others: derivatives
+EQUITY_TYPES = (  # the others: derivatives; lending and fixed income are of the equities segment (13.1, 13.2)
+    *types_where("is_equity"), InstrumentType.OPTION, InstrumentType.INDEX, InstrumentType.LENDING,
+    InstrumentType.FIXED_INCOME,
+)  # fmt: skip
 PERIOD_NS = 30 * SECOND_NS  # of trade volumes and of looks at the theoretical prices (12.1)
 EXTENSION_NS, MAX_EXTENSIONS = 60 * SECOND_NS, 2
 EXTENSION_SHARE = 0.01  # a theoretical price that moves more in the last period extends its auction
@@ -39,13 +42,22 @@ class TradingSteps:
         self._auction_ends: dict[int, int] = {}  # of instruments in an auction of their own: when it ends
         self._extensions: dict[int, int] = {}  # how often the auction of an instrument was extended
         self._theoretical = np.zeros(len(running.market.instruments), np.int64)  # a period ago; 0: none
-        equities = set(self._session.groups_of(*EQUITY_TYPES))
+        equities = self._equity_groups()
         every = range(len(self._listing.groups))
         self._groups = {
             s.EQUITIES: [group for group in every if group in equities],
             s.DERIVATIVES: [group for group in every if group not in equities],
             "": list(every),
         }
+
+    def _equity_groups(self) -> set[int]:
+        """A strategy is of the market of its first leg."""
+        listing = self._listing
+        is_equity = listing.of_types(EQUITY_TYPES)
+        for index, spec in enumerate(listing.instruments):
+            if spec.legs:
+                is_equity[index] = is_equity[listing.index_of(spec.legs[0].symbol)]
+        return set(listing.group[is_equity].tolist())
 
     @property
     def is_trading(self) -> bool:
