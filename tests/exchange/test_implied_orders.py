@@ -298,6 +298,8 @@ def test_after_random_orders_the_implied_ones_are_those_that_the_legs_offer(
     market = few_contracts(tmp_path, future(F24, 699), future(N24, 734), future(FAR, 769), *strategies)
     exchange, fair = market.exchange, {F24: 699, N24: 734, FAR: 769, SPREAD: 35, SECOND: 35, BUTTERFLY: 0}
     symbols, orders, counts = list(fair), list[int](), Counter[str]()
+    for symbol in symbols:  # no price is refused
+        exchange.set_band(symbol, "rejection", -10_000 * CENT, 10_000 * CENT)
     for number in range(sized(400, 6_000)):
         operation = dice.choices(("enter", "amend", "cancel", "mass", "state"), (70, 12, 12, 1, 5))[0]
         symbol = dice.choice(symbols)
