@@ -24,7 +24,8 @@ def restate_implied(records: Records) -> Records:
     rows = [row for row in np.flatnonzero(is_changed) if (event[row], records[row, k.INSTRUMENT]) in traded]
     deleted, stated = records.copy(), records[rows]
     deleted[rows, k.KIND], deleted[rows, k.SIZE] = k.DELETE, stated[:, k.OTHER]
-    deleted[np.ix_(rows, [k.FIRM, k.OTHER, k.INSERT])] = k.NULL
+    for column in (k.FIRM, k.OTHER, k.INSERT):
+        deleted[rows, column] = k.NULL
     stated[:, k.KIND], stated[:, k.OTHER], stated[:, k.POSITION] = k.ADD, k.NULL, 1
     stated[:, k.FLAGS] |= k.LAST
     return np.insert(deleted, ends[event[rows]] + 1, stated, axis=0)
@@ -58,5 +59,6 @@ def merge_matched(records: Records) -> DerivedRecords:
     merged[first, k.SIZE] = np.where(several & is_implied, sizes, k.NULL)  # 14.3 prints it
     rows = first[several]
     merged[rows, k.KIND], merged[rows, k.POSITION] = k.DELETE_FROM, run[several]
-    merged[rows, k.FLAGS], merged[rows, k.PRICE], merged[rows, k.ID] = flags[last[several]], k.NULL, k.NULL
+    merged[rows, k.FLAGS] = flags[last[several]] & ~k.IMPLIED
+    merged[rows, k.PRICE], merged[rows, k.ID] = k.NULL, k.NULL
     return DerivedRecords(merged[kept], row[kept])
