@@ -39,14 +39,16 @@ from umdf.transport.channels_file import HISTORICAL_REPLAYER, REPLAYER, Replayer
 from umdf.transport.free_ports import free_ports
 
 Progress = Callable[[StepResult], None]
-Alter = Callable[[Exchange, OurClient], None]  # plants a defect
 
 
 @contextmanager
-def open_session(combination: Combination, directory: Path) -> Iterator[tuple[Stage, OurClient]]:
+def open_session(
+    combination: Combination, directory: Path, selection: Selection = EVERYTHING
+) -> Iterator[tuple[Stage, OurClient]]:
     """An exchange on the day of the script, and our client, connected to it over loopback sockets."""
     ports = iter(free_ports(16))
-    start = WEEK_START if combination.has_replayer else DAY_START - timedelta(days=1)
+    needs_week = combination.has_replayer and any(section.needs_week for section in selection.sections)
+    start = WEEK_START if needs_week else DAY_START - timedelta(days=1)
     settings = exchange_settings(combination, directory, lambda: next(ports), start=start)
     with ExitStack() as stack:
         openers = []
@@ -87,13 +89,11 @@ def certify(
     directory: Path,
     selection: Selection = EVERYTHING,
     progress: Progress = lambda _: None,
-    alter: Alter = lambda exchange, client: None,
 ) -> Run:
     """Play the script on our exchange and our client."""
     started, began = datetime.now(UTC), time.monotonic()
     results: list[StepResult] = []
-    with open_session(combination, directory) as (stage, client):
-        alter(stage.exchange, client)
+    with open_session(combination, directory, selection) as (stage, client):
         for result in Player(combination, stage, client).play(selection):
             results.append(result)
             progress(result)
