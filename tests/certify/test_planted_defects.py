@@ -10,9 +10,10 @@ import pytest
 from certify.planted_defects import DEFECTS, Defect, planted
 
 from umdf.certify.client import OurClient
+from umdf.certify.player import Player
 from umdf.certify.profile import HEARTBEAT_S, Combination
 from umdf.certify.results import Outcome
-from umdf.certify.runner import Player, open_session
+from umdf.certify.runner import open_session
 from umdf.certify.selection import select_steps
 from umdf.certify.stage import STRATEGY, Stage
 
@@ -46,6 +47,7 @@ def start_again(stage: Stage, client: OurClient) -> None:
         exchange.delete_instrument(stage.symbol(STRATEGY))
     stage.clear_books()
     stage.rejoin()
+    stage.widen_auction_band()
     exchange.trading.end_of_day("")  # the statistics of its trades are reset
     client.connect(starts_again=True)
     heartbeat_s = HEARTBEAT_S[stage.combination.protocol]

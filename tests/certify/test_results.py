@@ -17,7 +17,9 @@ from umdf.certify.results import (
 
 
 def run_of(*steps: StepResult) -> Run:
-    return Run("Binary version 16, equities", "sbe", "priority", "equities", "test", "2026-11-19T10:00:00+00:00", 1.5, steps)
+    return Run(
+        "Binary version 16, equities", "sbe", "priority", "equities", "test", "2026-11-19T10:00:00+00:00", 1.5, steps
+    )
 
 
 def step(outcome: Outcome, *, is_required: bool = True, failures: tuple[str, ...] = ()) -> StepResult:
@@ -46,6 +48,8 @@ def test_a_run_passes_if_all_required_steps_do() -> None:
 def test_the_report_escapes_the_feed_and_names_the_first_failure() -> None:
     page = render_report([run_of(step(Outcome.FAIL, failures=("expected 35=B; got <i>",)))])
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "News &lt;b&gt;" in page
-    assert "Not all required steps have passed" in page and "first failure C1: MBO: expected 35=B; got &lt;i&gt;" in page
+    assert (
+        "Not all required steps have passed" in page and "first failure C1: MBO: expected 35=B; got &lt;i&gt;" in page
+    )
     assert "<details open>" in page and "3 more messages" in page
     assert "<details>" in render_report([run_of(step(Outcome.PASS))])
