@@ -185,8 +185,8 @@ def _summary(
         yield _sentence(f"{where}, is {offset_text(worst.clock_offset_ns or 0)}", "its receive times are not reliable")
     if checks.snapshots:
         yield _sentence(_check_phrase(checks))
-    restarted = sorted({(group.channel_id or 0, group.line or "") for group in quarantine if is_lone_restart(group)})
-    for channel, line in restarted:
+    alone = [group for group in quarantine if is_lone_restart(group) and group.line]
+    for channel, line in sorted({(group.channel_id or 0, group.line or "") for group in alone}):
         phrase = f"line {line} of channel {channel} restarted its numbering alone"
         yield _sentence(phrase, "what it sent since is not used, because another line goes on")
     quarantine = tuple(group for group in quarantine if not is_lone_restart(group))
