@@ -64,8 +64,9 @@ class Listing:
         self.instruments: list[InstrumentSpec] = []
         self.groups: list[str] = list(dict.fromkeys(spec.group for spec in specs))
         self.details = JournalDetails()
-        self.definitions = Definitions(trading_date, lambda symbol: self.instruments[self.index_of(symbol)])
+        self.definitions = Definitions(trading_date, lambda symbol: self.instruments[self._newest[symbol]])
         self._index_of: dict[str, int] = {}
+        self._newest: dict[str, int] = {}  # with what is deleted: its definition may still have to be published
         for name in Listing.__annotations__:
             shape = (self.capacity, MAX_LEGS) if name in ("legs", "leg_ratios") else self.capacity
             setattr(self, name, np.full(shape, -1, np.int64))
@@ -181,7 +182,7 @@ class Listing:
     def _append(self, spec: InstrumentSpec) -> int:
         index = len(self.instruments)
         self.instruments.append(spec)
-        self._index_of[spec.symbol] = index
+        self._index_of[spec.symbol] = self._newest[spec.symbol] = index
         self.definition_number[index] = self.definitions.add(spec)
         return index
 
