@@ -58,7 +58,9 @@ class Listing:
         *,
         capacity: int = 0,
         initial_count: int | None = None,
+        volatility_scale: float = 1.0,
     ) -> None:
+        self._volatility_scale = volatility_scale
         self.trading_date, self.capacity = trading_date, max(capacity, len(specs))
         self.initial_count = len(specs) if initial_count is None else initial_count
         self.instruments: list[InstrumentSpec] = []
@@ -201,7 +203,7 @@ class Listing:
             "bound_ticks": min(bound, MAX_SPREAD_BOUND) if spec.legs else bound,
             "driver": self._index_of.get(spec.follows, index),
             "beta": round(spec.beta * (1 << 16)),
-            "volatility": int(rule.volatility * abs(reference) * (1 << 16)),
+            "volatility": int(rule.volatility * self._volatility_scale * abs(reference) * (1 << 16)),
             "underlying": self._index_of.get(spec.underlyings[0].symbol, -1) if spec.underlyings else -1,
             "venue": ord(rule.venue),
             "is_anonymous": int(spec.is_anonymous),
