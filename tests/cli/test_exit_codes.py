@@ -51,7 +51,7 @@ exchange nothing
 exchange run
 exchange channels
 exchange status --nonsense
-exchange levels
+exchange book
 exchange order
 exchange order PETR4 hold 100
 exchange amend

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.exchange.channel_client import ChannelClient, rows_of
+from exchange.channel_client import ChannelClient, rows_of
 from umdf.book.engine import Books
 from umdf.exchange.instruments.instrument_types import InstrumentType
 from umdf.exchange.live import schedule as s
@@ -36,8 +36,8 @@ from umdf.sync.raw_units import UnitKind
 
 Sized = Callable[[int, int], int]
 SECOND, MINUTE, HOUR = 10**9, 60 * 10**9, 3600 * 10**9
-EQUITIES, FUTURES = Members(("CS", "PS", "ETF", "OPT")), Members(("FUT", "MLEG"))
-LOOPS: dict[str, Any] = {"heartbeat_ms": 600_000, "loop_pause_ms": 600_000, "snapshots_per_s": 100_000}
+EQUITIES, FUTURES = Members(("CS", "PS", "ETF")), Members(("FUT", "MLEG", "OPT"))
+LOOPS: dict[str, Any] = {"heartbeat_ms": 3_600_000, "loop_pause_ms": 3_600_000, "snapshots_per_s": 100_000}
 CHANNELS = {
     "sbe": ChannelSettings(72, SBE, members=EQUITIES, **LOOPS),
     "fast": ChannelSettings(72, FAST, members=EQUITIES, **LOOPS),

@@ -230,6 +230,7 @@ FORMATS: dict[str, _Format] = {
     "underlyings": _Format(_underlyings, _write_underlyings),
     "attributes": _Format(_attributes, lambda pairs: " ".join(f"{kind}:{value}" for kind, value in pairs)),
     "is_anonymous": _Format(_yes, lambda value: "yes" if value else "no"),
+    "is_implied": _Format(_yes, lambda value: "yes" if value else "no"),
     "interest": _Format(_float, repr),
     "follows": _text(20),
     "beta": _Format(_float, repr),

@@ -45,6 +45,8 @@ class Listing:
     volatility: Columns  # of the fair price, in 2^-16 ticks in a second
     legs: Columns  # up to four of a strategy, first one that is bought once; -1 elsewhere
     leg_ratios: Columns  # below 0 where sold
+    is_implied: Columns  # strategies that have implied orders (14)
+    has_leg_trades: Columns
     underlying: Columns  # the first, -1 where there is none
     venue: Columns  # 1500
     is_anonymous: Columns
@@ -100,10 +102,6 @@ class Listing:
             if spec.is_user_defined and spec.legs[0].symbol in self._index_of else spec.security_type
             for spec in self.instruments
         ]  # fmt: skip
-
-    @property
-    def has_implied_orders(self) -> NDArray[np.bool_]:
-        return np.array([self.definitions.has_implied_orders(spec) for spec in self.instruments], bool)
 
     def index_of(self, symbol: str) -> int:
         index = self._index_of.get(symbol)
@@ -207,6 +205,8 @@ class Listing:
             "underlying": self._index_of.get(spec.underlyings[0].symbol, -1) if spec.underlyings else -1,
             "venue": ord(rule.venue),
             "is_anonymous": int(spec.is_anonymous),
+            "is_implied": int(spec.is_implied),
+            "has_leg_trades": int(spec.has_leg_trades),
         }
         for name, value in values.items():
             getattr(self, name)[index] = value

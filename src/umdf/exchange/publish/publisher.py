@@ -32,7 +32,7 @@ from umdf.exchange.publish.control_records import control_records, resent_record
 from umdf.exchange.publish.events import EventBuilder
 from umdf.exchange.publish.member_filter import MemberFilter, without_firms
 from umdf.exchange.publish.news import BULK_NEWS, NewsItem
-from umdf.exchange.publish.positions import merge_matched
+from umdf.exchange.publish.positions import merge_matched, restate_implied
 from umdf.exchange.publish.price_levels import DerivedRecords, PriceLevels
 from umdf.exchange.publish.rpt_seq import RptSeqCounter
 from umdf.exchange.publish.sinks import Numbers, Packets, Sink
@@ -130,9 +130,14 @@ class Publisher(ABC):
             self._publish_incremental(batch)
         else:
             self._publish_loop(batch)
+        for sink in self._sinks.values():  # also without packets: a network may hold earlier ones
+            sink.advance(batch.ts_ns)
 
     def _publish_incremental(self, batch: JournalBatch) -> None:
-        batch = replace(batch, records=without_firms(batch.records, self.listing))
+        records = without_firms(batch.records, self.listing)
+        if self.settings.generation == POSITION:
+            records = restate_implied(records)
+        batch = replace(batch, records=records)
         chosen = self._members.of(batch.records)
         derived = self._derive(chosen.records)
         source = chosen.source[derived.source]
@@ -238,8 +243,6 @@ class Publisher(ABC):
     def _write(self, batch: JournalBatch, packets: Packets) -> None:
         self._packet_counts[batch.stream] += len(packets)
         self._sinks[batch.stream].write(packets)
-        for sink in self._sinks.values():
-            sink.advance(batch.ts_ns)
 
     def _fill_sequences(self, units: UnitBatch, batch: JournalBatch) -> None:
         """Set the last sequence of snapshot headers, and the next sequence of heartbeats."""
