@@ -237,6 +237,19 @@ def test_nobody_can_change_an_implied_order(market: FewContracts) -> None:
     assert content(market, SPREAD) == ([], [(35, 10)])
 
 
+def test_the_bust_of_an_implied_trade_says_so(market: FewContracts) -> None:
+    for moment in MOMENTS:
+        enter(market, *moment.order)
+    rows = market.events("sbe", 0).rows("trades")
+    is_leg = rows.column("instrument_id") == market.exchange.listing.security_id[market.exchange.engine.index_of(F24)]
+    (trade_id,) = rows.column("trade_id")[is_leg].tolist()
+    before = {name: market.last(name) for name in BY_PRIORITY}
+    market.exchange.bust(F24, trade_id)
+    market.advance()
+    for name in BY_PRIORITY:
+        assert trades(market, name, before[name]) == [(F24, 699, 5, "IM")], name
+
+
 def test_legs_have_their_own_trades_too_where_the_engine_makes_their_prices(tmp_path: Path) -> None:
     """1378=3: a normal trade of a strategy is published on its legs as well (10.1), in the same event."""
     strategy = spread(SPREAD, F24, N24, 35, price_method=3)
