@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from umdf.exchange.publish.faulty_lines import DeadLine, Faults, FaultyLines
+from umdf.exchange.network.faults import Faults, Outage
+from umdf.exchange.network.faulty_lines import FaultyLines
 from umdf.exchange.publish.sinks import Packets
 
 COUNT, SPACING_NS = 5_000, 1_000_000
@@ -50,7 +51,9 @@ def send(
     return lines, lost
 
 
-@pytest.mark.parametrize("faults", [Faults(), Faults(loss=0.05), Faults(common_loss=0.01), Faults(0.02, 0.01)], ids=str)
+@pytest.mark.parametrize(
+    "faults", [Faults(), Faults(loss=0.05), Faults(common_loss=0.01), Faults(loss=0.02, common_loss=0.01)], ids=str
+)
 def test_what_a_line_did_not_get_is_what_is_reported(faults: Faults) -> None:
     lines, lost = send(faults)
     every = set(range(1, COUNT + 1))
@@ -64,19 +67,19 @@ def test_what_a_line_did_not_get_is_what_is_reported(faults: Faults) -> None:
 def test_loss_is_independent_or_common() -> None:
     _, alone = send(Faults(loss=0.05))
     assert 0.03 < len(alone["A"]) / COUNT < 0.07 and len(alone["AB"]) < len(alone["A"]) / 5
-    _, common = send(Faults(common_loss=0.01, max_common_run=4))
+    _, common = send(Faults(common_loss=0.01, max_run=4))
     assert common["A"] == common["B"] == common["AB"] and 0.01 < len(common["AB"]) / COUNT < 0.04
 
 
 def test_a_dead_line_delivers_nothing_for_its_time_and_the_other_everything() -> None:
-    lines, lost = send(Faults(dead_lines=(DeadLine("B", 1_000 * SPACING_NS, 1_999 * SPACING_NS),)))
+    lines, lost = send(Faults(outages=(Outage(line="B", from_s=1.0, until_s=2.0),)))
     assert lost == {"A": set(), "B": set(range(1_000, 2_000)), "AB": set()}
     assert len(lines["A"].sequences) == COUNT
 
 
 def test_the_same_seed_loses_the_same() -> None:
-    assert send(Faults(0.05, 0.01), seed=4)[1] == send(Faults(0.05, 0.01), seed=4)[1]
-    assert send(Faults(0.05, 0.01), seed=4)[1] != send(Faults(0.05, 0.01), seed=5)[1]
+    assert send(Faults(loss=0.05, common_loss=0.01), seed=4)[1] == send(Faults(loss=0.05, common_loss=0.01), seed=4)[1]
+    assert send(Faults(loss=0.05, common_loss=0.01), seed=4)[1] != send(Faults(loss=0.05, common_loss=0.01), seed=5)[1]
 
 
 def test_chunks_of_a_message_are_lost_together() -> None:

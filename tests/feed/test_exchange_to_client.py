@@ -14,7 +14,7 @@ from umdf.exchange.live.outputs import sinks_of, udp_lines
 from umdf.exchange.live.replayer_settings import client_addresses
 from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.live.settings import ExchangeSettings, read_settings
-from umdf.exchange.publish.faulty_lines import Faults
+from umdf.exchange.network.faults import Faults
 from umdf.exchange.replayer.replayers import Replayers
 from umdf.exchange.replayer.server import ReplayerSettings
 from umdf.exchange.truth.tables import final_orders
@@ -49,7 +49,7 @@ def fast_channel(directory: Path) -> ExchangeSettings:
         settings,
         channels=(settings.channels[number],),
         addresses=(replace(addresses, streams=streams, heartbeat_s=1_000),),
-        faults=Faults(0.05, 0.005),
+        faults=Faults(loss=0.05, common_loss=0.005),
         replayers={REPLAYER: ReplayerSettings((LOOPBACK, 0), "REPLAYER", available_after_ms=5)},
         history=directory / "history",
     )

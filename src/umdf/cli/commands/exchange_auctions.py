@@ -17,11 +17,11 @@ UNCROSS_EXAMPLES = ("umdf exchange uncross WDOF27",)
 
 def auction(
     symbol: SymbolArgument,
-    end: Annotated[bool, typer.Option("--end", help="Remove the mark")] = False,
+    end: Annotated[bool, typer.Option("--end", help="End the special auction")] = False,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Mark an instrument as in a special auction (SecurityList with 37015=8)."""
+    """Put an instrument into a special auction, or end it (SecurityList with 37015=8)."""
     send(control, "special_auction", symbol=symbol, is_special=not end)
     report(
         {"symbol": symbol, "special_auction": not end}, as_json, f"{symbol}: special auction {'off' if end else 'on'}"

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
+from umdf.exchange.network.faults import Faults
+from umdf.exchange.network.faulty_lines import FaultyLines
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, STREAMS
-from umdf.exchange.publish.faulty_lines import Faults, FaultyLines
 from umdf.exchange.publish.sinks import Sink
 from umdf.exchange.truth.tables import Truth
 from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles
@@ -50,6 +51,6 @@ def open_sinks(settings: BulkSettings, protocol: str, manifest: Manifest, truth:
         }
         loss = settings.loss if stream == INCREMENTAL else 0.0
         random = np.random.default_rng([settings.seed, 2, int(protocol == FAST), STREAMS.index(stream)])
-        faults = Faults(loss, loss * COMMON_LOSS_SHARE)
+        faults = Faults(loss=loss, common_loss=loss * COMMON_LOSS_SHARE)
         sinks[stream] = FaultyLines(files, random, faults, lambda *lost: truth.add_loss(protocol, *lost))
     return sinks

@@ -10,8 +10,8 @@ import numpy as np
 from umdf.errors import ConfigError
 from umdf.exchange.bulk.settings import SECOND_NS
 from umdf.exchange.live.settings import ExchangeSettings
-from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, ChannelSettings
-from umdf.exchange.publish.faulty_lines import FaultyLines
+from umdf.exchange.network.faulty_lines import FaultyLines, StreamName
+from umdf.exchange.publish.channel_settings import FAST, STREAMS, ChannelSettings
 from umdf.exchange.publish.sinks import Sink, TeeSink, UdpSink
 from umdf.transport.channels_file import ChannelAddresses, LineAddress
 from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles
@@ -53,7 +53,7 @@ def sinks_of(
     settings: ExchangeSettings, openers: Sequence[OpenLine], behind_faults: Sequence[OpenLine] = ()
 ) -> Callable[[ChannelSettings], Mapping[str, Sink]]:
     """How the exchange opens the sinks of a channel: one of each kind, for each line of each stream. `behind_faults`
-    are those of a network that loses packets of the incremental streams."""
+    are those of a network with faults, if the exchange has any."""
     faults = settings.faults
     behind = behind_faults if faults is not None else ()
     direct = [*openers, *(behind_faults if faults is None else ())]
@@ -67,10 +67,12 @@ def sinks_of(
             return TeeSink([sink for sink in opened if sink is not None])
 
         def stream_sink(stream: str, lines: Sequence[LineAddress]) -> Sink:
-            if faults is None or stream != INCREMENTAL or not behind:
-                return tee(stream, lines, [*direct, *behind])
-            random = np.random.default_rng([settings.seed, 3, channel.channel, int(channel.protocol == FAST)])
-            faulty = FaultyLines({line.line: tee(stream, [line], behind) for line in lines}, random, faults)
+            if faults is None or not behind:
+                return tee(stream, lines, direct)
+            own = [settings.seed, 3, channel.channel, int(channel.protocol == FAST), STREAMS.index(stream)]
+            name = StreamName(channel.protocol, stream, settings.start_ns)
+            received = {line.line: tee(stream, [line], behind) for line in lines}
+            faulty = FaultyLines(received, np.random.default_rng(own), faults, stream=name)
             return TeeSink([tee(stream, lines, direct), faulty])
 
         return {stream: stream_sink(stream, lines) for stream, lines in of_channel.streams.items()}

@@ -4,7 +4,7 @@
 [schedule]        local times of the day's steps; [schedule.equities], [schedule.derivatives]: of the phases
 [[channel]]       number, protocol, book …, one table for each channel that is published
 [replayer]        and [historical_replayer]: see `replayer_settings`
-[faults]          loss, common_loss: what UDP loses of the incremental streams, on each line and on both
+[faults]          see `network.faults`: what the network does to packets and replayers
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from umdf.exchange.instruments.catalogue import MAX_INSTRUMENTS, MIN_INSTRUMENTS
 from umdf.exchange.live.replayer_settings import TYPES as REPLAYER_TYPES
 from umdf.exchange.live.replayer_settings import replayer_settings
 from umdf.exchange.live.schedule import DAY_STEPS, DEFAULT_PHASES, MARKETS, Timetable
+from umdf.exchange.network.faults import Faults, read_faults
 from umdf.exchange.publish.channel_settings import (
     FAST,
     INCREMENTAL,
@@ -33,7 +34,6 @@ from umdf.exchange.publish.channel_settings import (
     ChannelSettings,
     Members,
 )
-from umdf.exchange.publish.faulty_lines import Faults
 from umdf.exchange.replayer.server import ReplayerSettings
 from umdf.market.calendar import ZONE
 from umdf.transport.channels_file import REPLAYERS, ChannelAddresses, LineAddress
@@ -168,12 +168,7 @@ class _Reader:
     def _faults(self) -> Faults | None:
         if "faults" not in self.tables:
             return None
-        table = self._table("faults")
-        _require_types("faults", table, {"loss": (int, float), "common_loss": (int, float)})
-        for key, value in table.items():
-            if not 0 <= value <= 0.5:
-                raise ConfigError(f"faults.{key} out of range: {value}", "use a fraction of packets, 0 to 0.5")
-        return Faults(**table)
+        return read_faults(self._table("faults"))
 
     def _replayers(self) -> dict[str, ReplayerSettings]:
         found = {}

@@ -24,7 +24,10 @@ from umdf.exchange.statistics.statistics import FINAL
 if TYPE_CHECKING:
     from umdf.exchange.live.running_market import RunningMarket
 
-EQUITY_TYPES = (*types_where("is_equity"), InstrumentType.OPTION, InstrumentType.INDEX)  # the others: derivatives
+EQUITY_TYPES = (  # the others: derivatives; lending and fixed income are of the equities segment (13.1, 13.2)
+    *types_where("is_equity"), InstrumentType.OPTION, InstrumentType.INDEX, InstrumentType.LENDING,
+    InstrumentType.FIXED_INCOME,
+)  # fmt: skip
 PERIOD_NS = 30 * SECOND_NS  # of trade volumes and of looks at the theoretical prices (12.1)
 EXTENSION_NS, MAX_EXTENSIONS = 60 * SECOND_NS, 2
 EXTENSION_SHARE = 0.01  # a theoretical price that moves more in the last period extends its auction
@@ -42,13 +45,22 @@ class TradingSteps:
         self._extensions: dict[int, int] = {}  # how often the auction of an instrument was extended
         self.simultaneous = SimultaneousAuctions(running, self._auction_ends)
         self._theoretical = np.zeros(len(running.market.instruments), np.int64)  # a period ago; 0: none
-        equities = set(self._session.groups_of(*EQUITY_TYPES))
+        equities = self._equity_groups()
         every = range(len(self._listing.groups))
         self._groups = {
             s.EQUITIES: [group for group in every if group in equities],
             s.DERIVATIVES: [group for group in every if group not in equities],
             "": list(every),
         }
+
+    def _equity_groups(self) -> set[int]:
+        """A strategy is of the market of its first leg."""
+        listing = self._listing
+        is_equity = listing.of_types(EQUITY_TYPES)
+        for index, spec in enumerate(listing.instruments):
+            if spec.legs:
+                is_equity[index] = is_equity[listing.index_of(spec.legs[0].symbol)]
+        return set(listing.group[is_equity].tolist())
 
     @property
     def is_trading(self) -> bool:
@@ -91,9 +103,12 @@ class TradingSteps:
         self.is_up, self._next_period = False, NEVER
 
     def morning(self, _: str) -> None:
-        """Closing prices of the day before, limits; orders good till a date or cancelled are sent again (37016)."""
-        self.trading_date = s.days_since_1970(s.local_datetime(self._running.now_ns).date())
+        """What has matured is deleted; closing prices of the day before, limits; orders good till a date or cancelled
+        are sent again (37016)."""
+        today = s.local_datetime(self._running.now_ns).date()
+        self.trading_date = s.days_since_1970(today)
         self._running.publication.start_day(self.trading_date)
+        self.forget(self._running.changes.expire(today))
         listed = np.flatnonzero(self._market.is_listed)
         self._running.statistics.publish_start_of_day(listed)
         self._running.statistics.advance(self._running.now_ns)
@@ -106,7 +121,7 @@ class TradingSteps:
         """The orders of the day expire, the statistics of the session are reset (1174=4), and the closing prices become
         those of the day before."""
         self._running.engine.expire_orders(self._running.now_ns, self.trading_date)
-        for index in np.flatnonzero(self._market.instruments[:, k.I_EVENT] == SEPARATES).tolist():
+        for index in self._session.separated().tolist():
             self._session.rejoin(index)
         table, closing = self._market.instruments, self._market.statistic_values(k.S_CLOSING)
         closed = closing[:, k.V_PRESENT] != 0
@@ -246,7 +261,15 @@ class TradingSteps:
 
     def _set_end(self, index: int, end_ns: int) -> None:
         self._auction_ends[index] = end_ns
-        self._session.change_state(index, int(self._market.instruments[index, k.I_STATE]), SEPARATES, end_ns)
+        state = int(self._market.instruments[index, k.I_STATE])
+        opens_at = end_ns if state == k.RESERVED else k.NULL  # 342: a closing call opens nothing
+        self._session.change_state(index, state, SEPARATES, opens_at)
+
+    def forget(self, instruments: Iterable[int]) -> None:
+        """Instruments are deleted: nothing of theirs ends any more."""
+        for index in instruments:
+            self._auction_ends.pop(index, None)
+            self._extensions.pop(index, None)
 
     # Auctions
 

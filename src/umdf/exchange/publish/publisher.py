@@ -130,6 +130,8 @@ class Publisher(ABC):
             self._publish_incremental(batch)
         else:
             self._publish_loop(batch)
+        for sink in self._sinks.values():  # also without packets: a network may hold earlier ones
+            sink.advance(batch.ts_ns)
 
     def _publish_incremental(self, batch: JournalBatch) -> None:
         records = without_firms(batch.records, self.listing)
@@ -208,6 +210,12 @@ class Publisher(ABC):
             self._publish_records(reset, None)
         self._sent_ns = ts_ns
 
+    def resume(self, ts_ns: int) -> None:
+        """The platform comes up again: while it was down, nothing was sent, heartbeats neither."""
+        for stream in LOOPING_STREAMS:
+            if self._loop_end_ns[stream]:
+                self._loop_end_ns[stream] = ts_ns
+
     def _loop_times(self, stream: str, count: int) -> Numbers:
         """Sending times of a looping stream: at its own pace, also while the market is silent."""
         first = max(self._now_ns + LOOP_DELAY_NS, self._loop_end_ns[stream] + LOOP_PAUSE_NS)
@@ -235,8 +243,6 @@ class Publisher(ABC):
     def _write(self, batch: JournalBatch, packets: Packets) -> None:
         self._packet_counts[batch.stream] += len(packets)
         self._sinks[batch.stream].write(packets)
-        for sink in self._sinks.values():
-            sink.advance(batch.ts_ns)
 
     def _fill_sequences(self, units: UnitBatch, batch: JournalBatch) -> None:
         """Set the last sequence of snapshot headers, and the next sequence of heartbeats."""

@@ -54,6 +54,7 @@ class IntradayChanges:
             self._publish(index, "D")
             row = self._market.instruments[index]
             row[k.I_STATE] = row[k.I_BIDS] = row[k.I_ASKS] = k.UNKNOWN
+            row[k.I_EVENT] = k.NULL
             row[k.I_STATISTICS :] = 0
         return rows
 

@@ -1,0 +1,1 @@
+"""A network with faults between an exchange and its clients: seeded, and the same in memory and over sockets."""
