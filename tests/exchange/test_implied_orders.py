@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exchange.few_contracts import CENT, FewContracts, few_contracts, future, spread
+from exchange.few_contracts import CENT, ORDER_BOOKS, FewContracts, few_contracts, future, spread
 
 from umdf.errors import UsageError
-from umdf.exchange.instruments.instrument_spec import BUY, SELL, UNIT, Leg
+from umdf.exchange.instruments.instrument_spec import BUY, SELL, UNIT, InstrumentSpec, Leg
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import ASK, BID, MARKET, MARKET_TO_LIMIT
 from umdf.market.families import CONDITIONS, IMPLIED, NULL, NULL_I32
@@ -299,21 +299,34 @@ def check_books(market: FewContracts) -> None:
             assert implied == ([] if expected is None else [expected]), (symbol, side)
 
 
+def butterfly() -> InstrumentSpec:
+    three_legs = Leg(F24, BUY), Leg(N24, SELL, 2 * UNIT), Leg(FAR, BUY)
+    return replace(spread(BUTTERFLY, F24, FAR, 0), legs=three_legs)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_order_flow_keeps_implied_orders_too(tmp_path: Path, seed: int, sized: Callable[[int, int], int]) -> None:
+    contracts = future(F24, 699), future(N24, 734), future(FAR, 769), spread(SPREAD, F24, N24, 35)
+    strategies = (*contracts, spread(SECOND, N24, FAR, 35), butterfly())
+    market = few_contracts(tmp_path, *strategies, messages_per_s=300, seed=seed, channels=ORDER_BOOKS[2:])
+    for _ in range(sized(40, 2_000)):
+        market.advance(0.05)
+        check_books(market)
+    assert sum(row[3] == "IM" for row in trades(market, "fast", 0)) > 5
+    market.compare_books()
+
+
 def test_after_random_orders_the_implied_ones_are_those_that_the_legs_offer(
     tmp_path: Path, sized: Callable[[int, int], int]
 ) -> None:
     dice = random.Random(24)
-    three_legs = Leg(F24, BUY), Leg(N24, SELL, 2 * UNIT), Leg(FAR, BUY)
-    strategies = (
-        spread(SPREAD, F24, N24, 35), spread(SECOND, N24, FAR, 35),
-        replace(spread(BUTTERFLY, F24, FAR, 0), legs=three_legs),
-    )  # fmt: skip
+    strategies = spread(SPREAD, F24, N24, 35), spread(SECOND, N24, FAR, 35), butterfly()
     market = few_contracts(tmp_path, future(F24, 699), future(N24, 734), future(FAR, 769), *strategies)
     exchange, fair = market.exchange, {F24: 699, N24: 734, FAR: 769, SPREAD: 35, SECOND: 35, BUTTERFLY: 0}
     symbols, orders, counts = list(fair), list[int](), Counter[str]()
     for symbol in symbols:  # no price is refused
         exchange.set_band(symbol, "rejection", -10_000 * CENT, 10_000 * CENT)
-    for number in range(sized(400, 6_000)):
+    for number in range(sized(250, 6_000)):
         operation = dice.choices(("enter", "amend", "cancel", "mass", "state"), (70, 12, 12, 1, 5))[0]
         symbol = dice.choice(symbols)
         try:
