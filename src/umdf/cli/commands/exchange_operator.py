@@ -32,7 +32,6 @@ STATE_EXAMPLES = (
     "umdf exchange state PETR4 reserved --opens-in 60",
     "umdf exchange state PETR4 open",
 )
-AUCTION_EXAMPLES = ("umdf exchange auction PETR4", "umdf exchange auction PETR4 --end")
 BAND_EXAMPLES = (
     "umdf exchange band PETR4 rejection 30.00 35.00",
     "umdf exchange band PETR4 quantity 100000 5000000",
@@ -267,19 +266,6 @@ def state(
     report({"symbol": symbol, "state": state}, as_json, f"{symbol}: {state}")
 
 
-def auction(
-    symbol: SymbolArgument,
-    end: Annotated[bool, typer.Option("--end", help="End the special auction")] = False,
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Put an instrument into a special auction, or end it (SecurityList with 37015=8)."""
-    send(control, "special_auction", symbol=symbol, is_special=not end)
-    report(
-        {"symbol": symbol, "special_auction": not end}, as_json, f"{symbol}: special auction {'off' if end else 'on'}"
-    )
-
-
 def band(
     symbol: SymbolArgument,
     kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static, quantity", metavar="KIND")],
@@ -357,7 +343,6 @@ SUBCOMMANDS = (
     (bust, BUST_EXAMPLES),
     (phase, PHASE_EXAMPLES),
     (state, STATE_EXAMPLES),
-    (auction, AUCTION_EXAMPLES),
     (band, BAND_EXAMPLES),
     (news, NEWS_EXAMPLES),
     (instrument, INSTRUMENT_EXAMPLES),
