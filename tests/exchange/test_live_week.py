@@ -123,7 +123,7 @@ def test_every_channel_has_the_exchanges_books_at_random_sequences(week: Week, n
     books, compared, first = Books(), 0, 0
     for instrument in members if client.declared_depth is not None else ():
         books.set_depth(int(listing.security_id[instrument]), client.declared_depth or 0)
-    stops = [*sorted(random.Random(week.seed).sample(range(1, len(units)), sized(3, 60))), len(units)]
+    stops = [*sorted(random.Random(week.seed).sample(range(1, len(units)), sized(6, 60))), len(units)]
     for stop in stops:
         books.apply(client.events(units.take(slice(first, stop))).rows("mbo"))
         first, sequence = stop, int(units.sequence[stop - 1])

@@ -91,6 +91,15 @@ class Listing:
     def security_types(self) -> list[str]:
         return [instrument.security_type for instrument in self.instruments]
 
+    @property
+    def channel_types(self) -> list[str]:
+        """SecurityType; of a user-defined strategy that of its first leg, on whose channel it is (E4.1)."""
+        return [
+            self.instruments[self._index_of[spec.legs[0].symbol]].security_type
+            if spec.is_user_defined and spec.legs[0].symbol in self._index_of else spec.security_type
+            for spec in self.instruments
+        ]  # fmt: skip
+
     def index_of(self, symbol: str) -> int:
         index = self._index_of.get(symbol)
         if index is None:

@@ -22,7 +22,7 @@ from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import DAY, LIMIT, EntryResult, OrderBook
 from umdf.exchange.publish.news import NewsItem
-from umdf.exchange.session.trading_session import PHASE_NAMES, STATE_NAMES, TRANSITIONS
+from umdf.exchange.session.trading_session import AUCTIONS, PHASE_NAMES, STATE_NAMES, TRANSITIONS
 from umdf.exchange.statistics.statistics import FINAL, PREVIEW, UPDATED
 
 SPECIAL_AUCTION = 8  # 37015 (certification B3.1)
@@ -121,6 +121,22 @@ class Exchange(RunningMarket):
         if opens_in_s is not None and state != k.RESERVED:
             raise UsageError("only a Reserved state has an opening time", "leave it out")
         self.trading.change_state(index, state, None if opens_in_s is None else self.now_ns + round(opens_in_s * 1e9))
+
+    def pair(self, symbol: str, other: str) -> None:
+        """Let the auctions of two instruments start and end together (15)."""
+        self.trading.simultaneous.pair(self.engine.index_of(symbol), self.engine.index_of(other))
+
+    def extend_auction(self, symbol: str, seconds: float) -> str:
+        """Move the end of an auction; the new end."""
+        end_ns = self.trading.extend_auction(self.engine.index_of(symbol), round(seconds * 1e9))
+        return s.local_datetime(end_ns).isoformat(timespec="milliseconds")
+
+    def close_auction(self, symbol: str) -> None:
+        """End the auction of an instrument now, without asking the one that it is paired with (15.1)."""
+        index = self.engine.index_of(symbol)
+        if int(self.market.instruments[index, k.I_STATE]) not in AUCTIONS or not self.session.is_separated(index):
+            raise UsageError(f"{symbol} is in no auction of its own", "change the phase of its group")
+        self.trading.change_state(index, self.session.phase_of(index))
 
     def set_special_auction(self, symbol: str, is_special: bool = True) -> None:
         """Mark an instrument as in a special auction, or not (SecurityList with 37015=8, script B3.1)."""
@@ -286,6 +302,7 @@ class Exchange(RunningMarket):
             "trades": int(table[:, k.I_TRADES].sum()),
             "orders": int((table[:, k.I_BIDS] + table[:, k.I_ASKS]).sum()),
             "separated": [self.listing.symbols[index] for index in self.session.separated().tolist()],
+            "pairs": [[self.listing.symbols[index] for index in pair] for pair in self.trading.simultaneous.pairs()],
             "channels": [
                 {
                     "channel": publisher.settings.channel,

@@ -202,6 +202,9 @@ COMMANDS: dict[str, Command] = {
     "state": Command(
         Exchange.change_state, {"symbol": _text, "state": _choice(STATES)}, {"opens_in_s": _seconds}
     ),
+    "pair": Command(Exchange.pair, {"symbol": _text, "other": _text}, {}),
+    "extend_auction": Command(Exchange.extend_auction, {"symbol": _text, "seconds": _seconds}, {}),
+    "close_auction": Command(Exchange.close_auction, {"symbol": _text}, {}),
     "special_auction": Command(Exchange.set_special_auction, {"symbol": _text}, {"is_special": _flag}),
     "band": Command(
         _set_band, {"symbol": _text, "kind": BAND, "low": _price, "high": _price}, {"percent_of": _choice_of(MIDPOINTS)}

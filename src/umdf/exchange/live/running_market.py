@@ -70,6 +70,8 @@ class RunningMarket:
         self.publication = Publication(publishers, self, self._phase_records)
         self.records = self.trades = 0  # of the journal
         self.trading = TradingSteps(self)
+        for pair in settings.pairs:
+            self.trading.simultaneous.pair(*map(self.listing.index_of, pair))
         self._start()
 
     # Time
@@ -86,6 +88,7 @@ class RunningMarket:
             for step in chain([s.Step(self.now_ns, s.START_WEEK)], earlier):
                 if step.ts_ns == self.now_ns or step.name != s.START_WEEK:
                     self.trading.run_step(step)
+        self.trading.simultaneous.run_due(NEVER)  # of auctions that have ended before the start
         self.flush()
 
     def advance(self, now_ns: int) -> None:

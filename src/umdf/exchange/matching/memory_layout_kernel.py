@@ -112,7 +112,10 @@ I_LEGS, I_RATIOS, MAX_LEGS = 40, 44, 4
 # I_IMPLIED: a strategy that has implied orders (14), and for each side the id and the key of the newest. I_STRATEGIES:
 # where the strategies are in STRATEGIES that have the instrument as a leg, or are it. I_HAS_LEG_TRADES: 1378.
 I_IMPLIED_IDS, I_IMPLIED_KEYS, I_IS_QUEUED, I_HAS_LEG_TRADES = 48, 50, 52, 53
-I_STATISTICS = 54
+# A simultaneous auction that is about to end rejects orders (15.2): why.
+I_SYNCHRONISM = 54
+OF_PHASE, OF_INSTRUMENT = 1, 2  # the auction of a phase, one of its own
+I_STATISTICS = 55
 UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101  # states and phases (11.1)
 FORBIDDEN = PRE_CLOSE = 18
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174

@@ -125,6 +125,8 @@ class MatchingEngine:
 
     def mass_cancel(self, *, firm: int | None = None, symbol: str | None = None, ts_ns: int) -> int:
         """Cancel the orders of a firm, of an instrument, of both, or all, where the state allows it; their quantity."""
+        if symbol is not None and self.market.instruments[self.index_of(symbol), k.I_SYNCHRONISM]:
+            raise refusal_error(self.market, q.SYNCHRONISM, {"instrument": self.index_of(symbol)})
         return self._delete(firm, symbol, removal.ANY_DAY, False, ts_ns)
 
     def clear_book(self, symbol: str, ts_ns: int) -> int:

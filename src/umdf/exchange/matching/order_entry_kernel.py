@@ -66,6 +66,7 @@ from umdf.exchange.matching.order_checks_kernel import (
     check_matching,
     crosses,
     is_auction,
+    is_synchronizing,
     key_of,
     waits,
 )
@@ -97,6 +98,7 @@ from umdf.exchange.matching.request_layout_kernel import (
     Q_STP,
     Q_TYPE,
     RESUME,
+    SYNCHRONISM,
     TERMS_INVALID,
     UNKNOWN_INSTRUMENT,
     WAITING_FULL,
@@ -166,6 +168,8 @@ def enter(t, request, order, ts):
         return TERMS_INVALID
     instrument, terms = instrument_address(t, index), expires << EXPIRY_SHIFT | stp_id
     if load_i64(request, Q_ACTION) == ENTER:
+        if is_synchronizing(instrument):
+            return SYNCHRONISM
         check = check_entry(t, instrument, side, order_type, price, size, display, stp_id)
         if check < 0:
             return check

@@ -72,6 +72,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     WEIGHTED_COUNT,
     WEIGHTED_INSTRUMENTS,
 )
+from umdf.exchange.matching.order_checks_kernel import is_synchronizing
 from umdf.exchange.matching.order_expiry_kernel import next_expiry, pop_expiry, push_expiry
 from umdf.exchange.matching.random_kernel import random_bits, sample_quantile
 from umdf.exchange.matching.trade_kernel import bust_trade, emit_cross, is_bust_due
@@ -275,7 +276,7 @@ def process_arrival(t, ts):
     if state == OPEN:
         act_in_continuous_trading(t, instrument, instrument_index, ts)
         queue_strategies(t, instrument)
-    elif state == RESERVED or state == FINAL_CLOSING_CALL:
+    elif (state == RESERVED or state == FINAL_CLOSING_CALL) and not is_synchronizing(instrument):
         act_in_auction(t, instrument, instrument_index, ts)
 
 
@@ -287,7 +288,7 @@ def expire_order(t, heap, count_offset, ts):
     book_side, key, order_id = load_i64(entry, E_BOOK_SIDE), load_i64(entry, E_KEY), load_i64(entry, E_ID)
     instrument, side = load_i64(t, INSTRUMENTS * 8) + (book_side >> 1) * INSTRUMENT_BYTES, book_side & 1
     state = load_i64(instrument, I_STATE * 8)
-    if state == PAUSE:  # orders stay, and cannot be cancelled (11.1)
+    if state == PAUSE or is_synchronizing(instrument):  # orders stay, and cannot be cancelled (11.1, 15.2)
         push_expiry(t, ts, ts + RETRY_NS, book_side, key, order_id)
     elif state == OPEN or state == RESERVED or state == FINAL_CLOSING_CALL:
         orders, count = side_address(t, instrument, side), order_count(instrument, side)

@@ -31,7 +31,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     ROWS,
     WAITING_COUNT,
 )
-from umdf.exchange.matching.order_checks_kernel import is_auction, may_cancel
+from umdf.exchange.matching.order_checks_kernel import is_auction, is_synchronizing, may_cancel
 from umdf.exchange.matching.order_entry_kernel import instrument_address
 from umdf.exchange.matching.order_index_kernel import (
     W_BOOK_SIDE,
@@ -51,6 +51,11 @@ ANY_FIRM, ANY_DAY = -1, (1 << 31) - 1
 @inlined
 def is_concerned(order_firm, terms, firm, last_day):
     return (firm == ANY_FIRM or order_firm == firm) and terms >> EXPIRY_SHIFT <= last_day
+
+
+@inlined
+def allows_cancels(instrument):
+    return may_cancel(load_i64(instrument, I_STATE * 8)) and not is_synchronizing(instrument)
 
 
 @outlined
@@ -85,7 +90,7 @@ def delete_orders(t, first, stop, firm, last_day, in_any_state, ts):
             continue
         if not has_capacity(t):
             return np.int64(index)
-        if in_any_state or may_cancel(load_i64(instrument, I_STATE * 8)):
+        if in_any_state or allows_cancels(instrument):
             quantity = delete_from_book(t, instrument, firm, last_day, ts)
             store_i64(t, CANCELLED * 8, load_i64(t, CANCELLED * 8) + quantity)
             queue_strategies(t, instrument)
@@ -100,7 +105,7 @@ def delete_waiting(t, first, stop, firm, last_day, in_any_state):
     while i < load_i64(t, WAITING_COUNT * 8):
         waiting = waiting_address(t, i)
         index = load_i64(waiting, W_BOOK_SIDE) >> 1
-        allowed = in_any_state or may_cancel(load_i64(instrument_address(t, index), I_STATE * 8))
+        allowed = in_any_state or allows_cancels(instrument_address(t, index))
         concerned = is_concerned(load_i64(waiting, W_FIRM), load_i64(waiting, W_TERMS), firm, last_day)
         if first <= index < stop and allowed and concerned:
             store_i64(t, CANCELLED * 8, load_i64(t, CANCELLED * 8) + load_i64(waiting, W_SIZE))

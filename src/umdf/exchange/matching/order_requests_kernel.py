@@ -42,6 +42,7 @@ from umdf.exchange.matching.order_checks_kernel import (
     check_price,
     check_size,
     is_auction,
+    is_synchronizing,
     key_of,
     may_cancel,
 )
@@ -81,6 +82,7 @@ from umdf.exchange.matching.request_layout_kernel import (
     REQUEST_BYTES,
     RESULT_BYTES,
     RESUME,
+    SYNCHRONISM,
     UNKNOWN_ORDER,
 )
 from umdf.kernels import kernel, load_i64, outlined, store_i64
@@ -92,6 +94,8 @@ def cancel(t, request, ts):
     if not find(t, load_i64(request, Q_ORDER_ID)):
         return UNKNOWN_ORDER
     instrument, side = found_instrument(t), load_i64(t, FOUND_BOOK_SIDE * 8) & 1
+    if is_synchronizing(instrument):
+        return SYNCHRONISM
     key, order_id, state = load_i64(t, FOUND_KEY * 8), load_i64(t, FOUND_ID * 8), load_i64(instrument, I_STATE * 8)
     waiting = find_waiting(t, order_id) if key == WAITING_KEY else np.int64(-1)
     index = waiting if key == WAITING_KEY else locate(t, instrument, side, key, order_id)
@@ -121,6 +125,8 @@ def amend(t, request, new_order, ts):
     if not find(t, load_i64(request, Q_ORDER_ID)):
         return UNKNOWN_ORDER
     instrument, side = found_instrument(t), load_i64(t, FOUND_BOOK_SIDE * 8) & 1
+    if is_synchronizing(instrument):
+        return SYNCHRONISM
     key, order_id, state = load_i64(t, FOUND_KEY * 8), load_i64(t, FOUND_ID * 8), load_i64(instrument, I_STATE * 8)
     price, size = load_i64(request, Q_PRICE), load_i64(request, Q_SIZE)
     if key == WAITING_KEY:
