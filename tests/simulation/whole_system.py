@@ -208,6 +208,9 @@ class Simulation:
 
     def step(self, now_ns: int) -> None:
         self.exchange.advance(now_ns)
+        self._step_client(now_ns)
+
+    def _step_client(self, now_ns: int) -> None:
         batches = [*self._take_arrivals(now_ns), *self._exchange_with_replayer(now_ns)]
         for packets in batches:
             self.client.receive(packets)
@@ -250,7 +253,8 @@ class Simulation:
         self._run_until(start_ns + round(busy_s * SECOND), self.scenario.operations_per_s)
         self.exchange.settings = replace(self.exchange.settings, messages_per_s=0)
         self._run_until(start_ns + round((busy_s + quiet_s) * SECOND), 0.0)
-        self.exchange.close()
+        self.exchange.close()  # what the network holds arrives now
+        self._step_client(self.exchange.now_ns + 100 * MS)
         if self.recorder is not None:
             self.recorder.close()
 

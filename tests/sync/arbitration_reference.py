@@ -70,10 +70,8 @@ class ReferenceArbiter:
             return
         line.seen = self.clock
         ahead = unit.number - line.position
-        is_soon = (
-            not self.has_versions and line.before and self.clock - line.restarted_at <= LATE_NS and unit.kind == DATA
-        )
-        if is_soon and ahead > RESTART_DISTANCE and abs(unit.number - line.before) < ahead:
+        is_soon = line.before and self.clock - line.restarted_at <= LATE_NS and unit.kind == DATA
+        if not self.has_versions and is_soon and ahead > RESTART_DISTANCE and abs(unit.number - line.before) < ahead:
             self.counts[unit.line, "late"] += 1  # of the numbering before
             return
         if unit.kind == RESET:

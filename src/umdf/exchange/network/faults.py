@@ -14,7 +14,7 @@ from umdf.errors import ConfigError, one_of
 from umdf.exchange.publish.channel_settings import STREAMS
 
 SECOND_NS, MS_NS = 1_000_000_000, 1_000_000
-FOREVER_S = 1e9
+FOREVER_S = 1e12
 REPLAYER_STREAM = "replayer"  # of an outage: the replayer is down
 LINES = ("A", "B")
 
