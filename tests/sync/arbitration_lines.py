@@ -8,6 +8,8 @@ from typing import NamedTuple
 NEAR, RESTART_DISTANCE, IN_A_ROW, REMEMBERED, MAX_REVEALS, ROW_BYTES = 1_000, 64, 8, 65_536, 64, 256
 DATA, HEARTBEAT, RESET, RECOVERED = 0, 1, 2, 3
 LATE_NS = 1_000_000_000
+A, B, C = 0, 1, 2
+VERSION, NEXT_VERSION, MS = 7, 8, 1_000_000
 
 
 class Unit(NamedTuple):
@@ -55,3 +57,21 @@ class Held:
     arrival: int
     copy: Unit | None = None  # with other content
     is_contradicted: bool = False
+
+
+def data(number: int, ms: float, line: int = A, epoch: int = VERSION, name: str = "x") -> Unit:
+    content = f"{name}{number}".encode()
+    return Unit(line, DATA, epoch, number, 0, int(ms * MS), 1 + sum(content) * 1_000 + number, content)
+
+
+def heartbeat(following: int, ms: float, line: int = A, epoch: int = VERSION) -> Unit:
+    return Unit(line, HEARTBEAT, epoch, 0, following, int(ms * MS), int(ms * MS) + 1, b"")
+
+
+def reset(ms: float, line: int = A) -> Unit:
+    return Unit(line, RESET, 0, 1, 1, int(ms * MS), int(ms * MS) + 1, b"reset")
+
+
+def requested(number: int, ms: float, name: str = "x") -> Unit:
+    """What a replayer returns."""
+    return data(number, ms, C, name=name)._replace(kind=RECOVERED)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.sync.arbitration_lines import DATA, HEARTBEAT, RECOVERED, RESET, Unit
+from tests.sync.arbitration_lines import NEXT_VERSION, VERSION, A, B, C, Unit, data, heartbeat, requested, reset
 from tests.sync.arbitration_streams import MS, raw_units
 from umdf.sync import arbitration_lines_kernel as lines_kernel
 from umdf.sync.arbitration import (
@@ -16,22 +16,6 @@ from umdf.sync.arbitration import (
     QuarantineReason,
     StepKind,
 )
-
-A, B, C = 0, 1, 2
-VERSION, NEXT_VERSION = 7, 8
-
-
-def data(number: int, ms: float, line: int = A, epoch: int = VERSION, name: str = "x") -> Unit:
-    content = f"{name}{number}".encode()
-    return Unit(line, DATA, epoch, number, 0, int(ms * MS), 1 + sum(content) * 1_000 + number, content)
-
-
-def heartbeat(following: int, ms: float, line: int = A, epoch: int = VERSION) -> Unit:
-    return Unit(line, HEARTBEAT, epoch, 0, following, int(ms * MS), int(ms * MS) + 1, b"")
-
-
-def reset(ms: float, line: int = A) -> Unit:
-    return Unit(line, RESET, 0, 1, 1, int(ms * MS), int(ms * MS) + 1, b"reset")
 
 
 @dataclass
@@ -294,11 +278,6 @@ def test_resets_of_both_lines_join_one_epoch(fast: Feed):
     assert fast.add(reset(2, A), *many(1, 2, 2, A, name="y"), data(11, 2, B)) == ["x11"]
     assert fast.add(reset(3, B), *many(1, 3, 3, B, name="y")) == ["EPOCH 1 of 1", "y1", "y2", "y3"]
     assert fast.add(data(3, 4, A, name="y"), data(4, 4, A, name="y")) == ["y4"]
-
-
-def requested(number: int, ms: float, name: str = "x") -> Unit:
-    """What a replayer returns."""
-    return data(number, ms, C, name=name)._replace(kind=RECOVERED)
 
 
 def test_what_was_requested_fills_gaps_and_nothing_else(fast: Feed):
