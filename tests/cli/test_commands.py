@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from umdf.cli.app import COMMANDS, build, run
+from umdf.cli.app import COMMANDS, command_tree, run
 from umdf.cli.output import EXIT_CODES
 
 
@@ -21,7 +20,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield path, command
 
 
-EVERY = dict(leaves(get_command(build())))
+EVERY = dict(leaves(command_tree(COMMANDS)))
 
 
 def test_the_list_of_commands_is_complete() -> None:

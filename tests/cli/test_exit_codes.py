@@ -51,7 +51,7 @@ exchange nothing
 exchange run
 exchange channels
 exchange status --nonsense
-exchange levels
+exchange book
 exchange order
 exchange order PETR4 hold 100
 exchange amend
@@ -67,6 +67,12 @@ exchange news
 exchange instrument
 exchange reset --nonsense
 exchange failover --nonsense
+exchange migrate
+exchange step lunch
+exchange settle
+exchange volume PETR4 swap 1 1 1
+exchange volatility
+exchange composite
 exchange capture
 exchange capture NEW --messages 5000 --loss 2
 exchange capture NEW --messages 5000 --lines C

@@ -14,11 +14,10 @@ import pytest
 import zstandard
 from cli.test_examples import one_file
 from lake.captures import day, files_of, ingest
-from typer.main import get_command
 
 import umdf
 from umdf.cli import app
-from umdf.cli.app import build, run
+from umdf.cli.app import command_tree, run
 from umdf.cli.output import Printer
 from umdf.transport.capture import open_capture
 
@@ -93,7 +92,7 @@ def test_every_example_parses(example: str, capsys: pytest.CaptureFixture[str]) 
         assert run(shlex.split(example)) == 0
         return
     words = shlex.split(example)
-    command: Any = get_command(build())
+    command: Any = command_tree(app.COMMANDS)
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     command.make_context(example, words, obj=Printer())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.exchange.channel_client import ChannelClient, rows_of
+from exchange.channel_client import ChannelClient, rows_of
 from umdf.book.engine import Books
 from umdf.exchange.instruments.instrument_types import InstrumentType
 from umdf.exchange.live import schedule as s
@@ -36,7 +36,7 @@ from umdf.sync.raw_units import UnitKind
 Sized = Callable[[int, int], int]
 SECOND, MINUTE, HOUR = 10**9, 60 * 10**9, 3600 * 10**9
 EQUITIES, FUTURES = Members(("CS", "PS", "ETF")), Members(("FUT", "MLEG"))
-LOOPS: dict[str, Any] = {"heartbeat_ms": 600_000, "loop_pause_ms": 600_000, "snapshots_per_s": 100_000}
+LOOPS: dict[str, Any] = {"heartbeat_ms": 3_600_000, "loop_pause_ms": 3_600_000, "snapshots_per_s": 100_000}
 CHANNELS = {
     "sbe": ChannelSettings(72, SBE, members=EQUITIES, **LOOPS),
     "fast": ChannelSettings(72, FAST, members=EQUITIES, **LOOPS),
@@ -123,7 +123,7 @@ def test_every_channel_has_the_exchanges_books_at_random_sequences(week: Week, n
     books, compared, first = Books(), 0, 0
     for instrument in members if client.declared_depth is not None else ():
         books.set_depth(int(listing.security_id[instrument]), client.declared_depth or 0)
-    stops = [*sorted(random.Random(week.seed).sample(range(1, len(units)), sized(3, 60))), len(units)]
+    stops = [*sorted(random.Random(week.seed).sample(range(1, len(units)), sized(6, 60))), len(units)]
     for stop in stops:
         books.apply(client.events(units.take(slice(first, stop))).rows("mbo"))
         first, sequence = stop, int(units.sequence[stop - 1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +44,12 @@ class LiveDay:
         self.lines = captured_lines(self.paths, load_templates())
         self.channels = loopback_channels(self.lines, 40_000)
 
+    def true_books(self) -> TrueBooks:
+        ((protocol, number),) = (key for key in self.history._batches if key[0] == self.protocol)
+        books = TrueBooks(self.history, protocol, number, lambda: self.instrument_ids)
+        books.start_epoch()
+        return books
+
     def packets(self, sizes: Iterator[int] | None = None) -> Iterator[ReceivedPackets]:
         """In batches of these sizes."""
         for packets in replayed_packets(self.paths, self.lines, []):
@@ -73,29 +79,44 @@ def write_day(
 
 
 class TrueBooks:
-    """The exchange's books as of a sequence that only grows, within one epoch."""
+    """The exchange's books of a channel as of a sequence that only grows. Records are read as the history gets them."""
 
-    def __init__(self, day: LiveDay) -> None:
-        history = day.history
-        ((_, batches),) = [each for each in history._batches.items() if each[0][0] == day.protocol]
-        self._sequence = np.concatenate([history._sequences[sequences] for _, _, sequences in batches])
-        self._records = np.concatenate([history._records[records] for _, records, _ in batches])
-        order = np.argsort(self._sequence, kind="stable")
-        self._sequence, self._records, self._next = self._sequence[order], self._records[order], 0
-        self._ids = day.instrument_ids
-        self.books = {number: Book() for number in self._ids}
+    def __init__(self, history: BookHistory, protocol: str, channel: int, ids: Callable[[], list[int]]) -> None:
+        """`ids`: of the instruments, in the order of the listing, 0 for those of other channels; more may come."""
+        self._history, self._key, self._ids = history, (protocol, channel), ids
+        self._batch = self._row = self._epoch = 0  # the next record; epochs that began
+        self.books = {number: Book() for number in ids() if number}
+
+    def start_epoch(self) -> None:
+        """The client receives the newest numbering."""
+        self._epoch = max(epoch for epoch, _, _ in self._history._batches[self._key])
 
     def advance(self, sequence: int) -> set[int]:
         """Apply everything up to a sequence; returns the instruments whose books were changed."""
-        until, changed = int(np.searchsorted(self._sequence, sequence, side="right")), set[int]()
-        for record in self._records[self._next : until].tolist():
-            everyone, instrument = record[journal.KIND] == journal.CHANNEL_RESET, record[journal.INSTRUMENT]
-            is_one = 0 <= instrument < len(self._ids)
-            for number in self._ids if everyone else [self._ids[instrument]] if is_one else []:
-                self.books[number].apply(record)
-                changed.add(number)
-        self._next = max(until, self._next)
+        batches, changed, ids = self._history._batches[self._key], set[int](), self._ids()
+        while self._batch < len(batches):
+            epoch, records_number, sequences_number = batches[self._batch]
+            records, sequences = self._history._records[records_number], self._history._sequences[sequences_number]
+            if epoch > self._epoch:
+                break
+            until = len(records) if epoch < self._epoch else int(np.searchsorted(sequences, sequence, side="right"))
+            for record in records[self._row : until].tolist():
+                changed |= self._apply(record, ids)
+            self._row = max(self._row, until)
+            if self._row < len(records):
+                break
+            self._batch, self._row = self._batch + 1, 0
         return changed
+
+    def _apply(self, record: list[int], ids: list[int]) -> set[int]:
+        instrument = record[journal.INSTRUMENT]
+        if record[journal.KIND] == journal.CHANNEL_RESET:
+            concerned = list(self.books)
+        else:
+            concerned = [ids[instrument]] if 0 <= instrument < len(ids) and ids[instrument] else []
+        for number in concerned:
+            self.books.setdefault(number, Book()).apply(record)
+        return set(concerned)
 
     def orders(self, number: int) -> list[tuple[int, int, int, int]]:
         """Side, price, order, size; bids first, the best first."""
@@ -107,13 +128,29 @@ class TrueBooks:
             for order in orders
         ]
 
+    def levels(self, number: int, depth: int) -> list[tuple[int, int, int, int]]:
+        """Side, price, quantity, orders; bids first, the best first."""
+        sides = ((k.BID, "B"), (k.ASK, "A"))
+        return [
+            (side, NULL if level.price is None else level.price, level.size, level.orders)
+            for side, name in sides
+            for level in self.books[number].levels(name, depth)
+        ]
+
 
 def orders_of(feed: ChannelFeed, number: int) -> list[tuple[int, int, int, int]]:
+    return _entries_of(feed, number, ("side", "price", "order_id", "size"))
+
+
+def levels_of(feed: ChannelFeed, number: int) -> list[tuple[int, int, int, int]]:
+    return _entries_of(feed, number, ("side", "price", "size", "count"))
+
+
+def _entries_of(feed: ChannelFeed, number: int, names: tuple[str, ...]) -> list[tuple[int, int, int, int]]:
     book = feed.channel.book(number)
     if book is None:
         return []
-    columns = (book.entries[name].tolist() for name in ("side", "price", "order_id", "size"))
-    found = list(zip(*columns, strict=True))
+    found = list(zip(*(book.entries[name].tolist() for name in names), strict=True))
     return [each for side in (k.BID, k.ASK) for each in found if each[0] == side]
 
 
@@ -124,14 +161,14 @@ class Follower:
     day: LiveDay
     settings: FeedSettings | None = None
     compared: int = 0  # healthy books
-    doubted: int = 0  # books that were not healthy when they were looked at
+    untrusted: int = 0  # books that were not healthy when they were looked at
     events: list[FeedEvent] = field(default_factory=list)
     now_ns: int = 0
 
     def __post_init__(self) -> None:
         self.client = FeedClient(self.day.channels, self.settings)
         (self.feed,) = self.client.feeds.values()
-        self._truth, self._epoch = TrueBooks(self.day), None
+        self._truth, self._epoch = self.day.true_books(), None
         self._unseen = set(self.day.instrument_ids)  # changed since they were compared
 
     def receive(self, packets: ReceivedPackets) -> None:
@@ -158,7 +195,7 @@ class Follower:
         if channel.epoch is None:
             return
         if channel.epoch != self._epoch:
-            self._epoch, self._truth = channel.epoch, TrueBooks(self.day)
+            self._epoch, self._truth = channel.epoch, self.day.true_books()
             self._unseen = set(self.day.instrument_ids)
         self._unseen |= self._truth.advance(channel.sequence)
         for number in sorted(self._unseen):
@@ -167,11 +204,11 @@ class Follower:
                 self._unseen.discard(number)
                 self.compared += 1
             else:
-                self.doubted += 1
+                self.untrusted += 1
 
     def assert_all_right(self) -> None:
         """At the end every book is healthy and right."""
-        assert self.feed.state == FeedState.LIVE and self.feed.doubted_count == 0
+        assert self.feed.state == FeedState.LIVE and self.feed.untrusted_count == 0
         known = self.feed.instrument_ids()
         assert len(known) >= len(self.day.instrument_ids) - 2  # the others were deleted during the session
         for number in self.day.instrument_ids:

@@ -11,11 +11,13 @@ import pytest
 from feed.live_truth import SECOND_NS, Follower, LiveDay, is_line, without, write_day
 from lake.second_epoch import renumbered
 
-from umdf.feed.channel_feed import FeedSettings, TapRecord
+from umdf.book.views import Book
+from umdf.feed.channel_feed import FeedSettings
 from umdf.feed.channel_states import JOINED_STREAMS, TRANSITIONS, FeedState, Signal
-from umdf.feed.client import FeedClient
+from umdf.feed.client import ChannelReport, FeedClient
 from umdf.feed.events import EpochStarted, GapOpened, StateChanged, TrustChanged
 from umdf.feed.feed_lines import ChannelKey, FeedLine
+from umdf.feed.tap import TapRecord
 from umdf.sync.stream_detection import StreamKind
 from umdf.sync.trust import TrustLevel
 
@@ -43,8 +45,8 @@ def test_losses_heal_and_no_healthy_book_is_ever_wrong(day: LiveDay) -> None:
         follower.receive(packets)
     follower.tick(follower.now_ns + SECOND_NS // 2)
     follower.assert_all_right()
-    assert follower.compared > 300 and follower.doubted > 10
-    assert follower.states[:2] == [FeedState.SYNCHRONIZING, FeedState.LIVE] and FeedState.HEALING in follower.states
+    assert follower.compared > 300 and follower.untrusted > 10
+    assert follower.states[:2] == [FeedState.SYNCHRONIZING, FeedState.LIVE] and FeedState.RECOVERING in follower.states
     gaps = [event.gap for event in follower.events if isinstance(event, GapOpened)]
     assert len(gaps) == follower.feed.totals.gaps > 2
     assert sum(gap.last - gap.first + 1 for gap in gaps) == follower.feed.totals.missing
@@ -113,7 +115,7 @@ def test_silence_makes_every_book_unverified_until_something_comes(whole_day: Li
     again = type(line)(line.buffer, line.start, line.end, np.array([follower.now_ns]), line.flow, line.names)
     follower.receive(again)
     follower.tick(follower.now_ns + SECOND_NS // 2)
-    assert follower.states[-3:] == [FeedState.SILENT, FeedState.HEALING, FeedState.LIVE]
+    assert follower.states[-3:] == [FeedState.SILENT, FeedState.RECOVERING, FeedState.LIVE]
 
 
 def test_streams_are_left_when_synchronized_and_joined_again_to_heal(day: LiveDay) -> None:
@@ -125,7 +127,7 @@ def test_streams_are_left_when_synchronized_and_joined_again_to_heal(day: LiveDa
         wanted[follower.feed.state] = {line.kind for line in follower.feed.wanted_lines()}
         assert kept.feed.wanted_lines() == set(kept.feed.lines)
     assert wanted[FeedState.LIVE] == {StreamKind.INCREMENTAL}
-    assert wanted[FeedState.HEALING] == set(StreamKind)
+    assert wanted[FeedState.RECOVERING] == set(StreamKind)
 
 
 def test_hostile_packets_are_dropped_and_disturb_no_book(whole_day: LiveDay) -> None:
@@ -151,24 +153,61 @@ def test_hostile_packets_are_dropped_and_disturb_no_book(whole_day: LiveDay) -> 
     assert follower.feed.totals.units == clean.feed.totals.units
 
 
-def test_a_tap_shows_each_packet_with_the_books_before_and_after(whole_day: LiveDay) -> None:
+def test_a_tap_is_the_whole_history_of_all_books(day: LiveDay) -> None:
     records: list[TapRecord] = []
-    client = FeedClient(whole_day.channels, tap=records.append)
-    for number, packets in enumerate(whole_day.packets(sizes(8))):
+    client = FeedClient(day.channels, tap=records.append)
+    (feed,), reports, sent, now_ns = client.feeds.values(), list[ChannelReport](), list[bytes](), 0
+    for packets in day.packets(sizes(8)):
         client.receive(packets)
-        client.advance(int(packets.ts_ns[-1]))
-        if number == 60:
-            break
-    assert len(records) > 100 and all(len(np.unique(record.events.units.sequence)) == 1 for record in records)
-    last: dict[int, bytes] = {}
+        now_ns = int(packets.ts_ns[-1])
+        reports += client.advance(now_ns)
+        sent += [packets.buffer[a:b].tobytes() for a, b in zip(packets.start, packets.end, strict=True)]
+    reports += client.advance(now_ns + 1_000 * SECOND_NS)  # silence
+    assert [record.data for record in records if record.line is not None] == sent
+    books: dict[int, Book | None] = {}
     for record in records:
+        assert record.before.keys() == record.after.keys()
         for number, before in record.before.items():
-            assert last.get(number, before.tobytes()) == before.tobytes()
-        last |= {number: after.tobytes() for number, after in record.after.items()}
-    changed = [
-        record for record in records if any(len(a) != len(record.before.get(n, ())) for n, a in record.after.items())
-    ]
-    assert len(changed) > 20
+            assert content(books.get(number)) == content(before), (number, record.line)
+        books |= record.after
+    for number in feed.instrument_ids():
+        assert content(books.get(number)) == content(feed.channel.book(number)), number
+    # Everything that the client reports is in one record.
+    assert [event for record in records for event in record.events] == [e for each in reports for e in each.events]
+    units = sum(len(events.units) for record in records for events in record.applied)
+    assert units == feed.totals.units == sum(len(events.units) for each in reports for events in each.batches)
+    assert {event.state for event in records[-1].events if isinstance(event, StateChanged)} == {FeedState.SILENT}
+    assert records[-1].line is None
+    streams = {record.line.stream for record in records if record.line and record.before}
+    assert streams == {"incremental", "snapshot"}
+
+
+def test_a_tap_shows_the_messages_of_each_packet(day: LiveDay) -> None:
+    records: list[TapRecord] = []
+    client = FeedClient(day.channels, tap=records.append)
+    for packets in day.packets(sizes(9)):
+        client.receive(packets)
+    shown: dict[str, int] = {}
+    for record in records:
+        assert record.line is not None
+        for message in record.messages:
+            shown[message.name] = shown.get(message.name, 0) + 1
+            assert dict(message.fix())[34] == str(message.sequence)
+    assert sum(shown.values()) > len(records) // 2 and len(shown) > 5
+    # A packet in order is applied at once, and its messages are what it does.
+    alone = [record for record in records if len(record.applied) == 1 and len(record.messages) == 1
+             and len(record.applied[0].units) == 1 and len(record.applied[0].rows("mbo")) == 1]  # fmt: skip
+    assert len(alone) > 20
+    for record in alone:
+        (message,), (applied,) = record.messages, record.applied
+        tags = dict(message.fix())
+        assert applied.units.sequence.tolist() == [message.sequence]
+        if 48 in tags:  # a channel reset names no instrument
+            assert applied.rows("mbo").column("instrument_id").tolist() == [int(tags[48])] == list(record.after)
+
+
+def content(book: Book | None) -> object:
+    return book and (book.rpt_seq, book.entries.tobytes())
 
 
 def test_packets_of_unknown_lines_are_counted(whole_day: LiveDay) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feed.live_truth import LiveDay, TrueBooks, orders_of, write_day
+from feed.free_ports import free_udp_ports
+from feed.live_truth import LiveDay, orders_of, write_day
 from lake.captures import ingest, rows
 
 from umdf.cli.app import run
@@ -49,12 +49,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> LiveDay:
 
 def on_free_ports(day: LiveDay) -> list[ChannelAddresses]:
     """The channels of a day, received on ports that nobody else has. They stay long silent without being so."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in day.lines]
-    for each in sockets:
-        each.bind((LOOPBACK, 0))
-    ports = iter([each.getsockname()[1] for each in sockets])
-    for each in sockets:
-        each.close()
+    ports = iter(free_udp_ports(len(day.lines)))
     return [
         ChannelAddresses(
             channel.number,
@@ -123,8 +118,8 @@ def test_a_recorded_live_run_equals_the_exchange_and_its_recording_equals_it(day
         live.subscribe(schema="mbp_10", symbols=["PETR4"], callback=levels.append)
         sent = send_all(day, channels, live)
         (status,), (feed,) = live.status(), live.client.feeds.values()
-        assert (status.state, status.packets, status.lost, status.doubted) == (FeedState.LIVE, sent, 0, 0)
-        truth = TrueBooks(day)
+        assert (status.state, status.packets, status.lost, status.untrusted) == (FeedState.LIVE, sent, 0, 0)
+        truth = day.true_books()
         truth.advance(feed.channel.sequence)
         for number in day.instrument_ids:
             assert orders_of(feed, number) == truth.orders(number)

@@ -128,7 +128,7 @@ def test_a_replayer_that_refuses_leaves_the_gaps_to_snapshots(day: LiveDay, hist
         follower.receive(packets)
     follower.tick(follower.now_ns + SECOND_NS // 2)
     assert follower.feed.totals.missing == sum(len(failure.span) for failure in follower.failures)
-    assert follower.feed.totals.filled == 0 and follower.doubted > 0
+    assert follower.feed.totals.filled == 0 and follower.untrusted > 0
 
 
 def test_large_messages_are_rebuilt_in_chunks() -> None:

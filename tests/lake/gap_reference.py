@@ -16,6 +16,7 @@ from umdf.market.rows import Events, Rows
 
 Place = tuple[int, int]  # rank of the epoch, sequence
 CLEAR, NEITHER, DELETE, LENDING = ord("R"), ord("N"), ord("D"), ord("L")
+FEW_UPDATES = 32  # an Empty Book may have been lost with as many
 
 
 def lines_of(day: Day) -> list[dict[str, Any]]:
@@ -63,7 +64,7 @@ class Reference:
 
     def _new_book(self, rank: int) -> None:
         self.rank, self.rpt_seq, self.is_seen, self.is_stale = rank, 0, False, False
-        self.is_deleted, self.passed = False, 0
+        self.is_deleted, self.is_ambiguous, self.passed = False, False, 0
         self.unverified, self.stale_for = set[Place](), set[Place]()
 
     def _recover(self, gaps: set[Place], ts: int) -> None:
@@ -96,15 +97,18 @@ class Reference:
         if line["kind"] != "row":
             self._recover((self.unverified if self.is_seen else set()) | self.stale_for, line["ts"])
             self.unverified, self.stale_for, self.rpt_seq, self.is_stale = set(), set(), NULL, False
+            self.is_ambiguous = False
         elif rpt_seq != NULL and (rpt_seq > known or self.unverified):
             follows = rpt_seq in (1, known + 1) or not self.unverified if known == NULL else rpt_seq == known + 1
+            is_proof = not (self.unverified and (self.is_ambiguous or 0 < known <= FEW_UPDATES))
             if not follows:
                 self.touched |= self.unverified
                 self.stale_for |= self.unverified
                 self.is_stale = True
-            elif self.is_seen:
+            elif self.is_seen and is_proof:
                 self._recover(self.unverified, line["ts"])
-            self.unverified, self.rpt_seq = set(), rpt_seq
+            self.is_ambiguous, self.rpt_seq = follows and not is_proof, rpt_seq
+            self.unverified = self.unverified if self.is_ambiguous else set()
         self.is_seen = line["kind"] != "delete"
 
     def _snapshot(self, line: dict[str, Any], covered: list[Place]) -> None:
@@ -124,6 +128,7 @@ class Reference:
             self._recover(new, line["ts"])
         self._recover(self.stale_for, line["ts"])
         self.unverified, self.stale_for, self.passed = set(), set(), self.passed + len(covered)
+        self.is_ambiguous = False
         if not same or (known == NULL and new):
             self.rpt_seq, self.is_seen, self.is_stale = said if said != NULL or same else known, True, False
 

@@ -48,3 +48,12 @@ def test_packets_that_overtook_each_other_are_not_damaged() -> None:
     sent = number * 1_000_000
     received = np.where(number == 549, sent + 1_100_000, sent + 3_000_000)
     assert not mask_wrong_sequences(found._replace(sent=sent, ts_recv=received)).any()
+
+
+def test_what_continues_the_numbering_is_not_damaged_among_late_copies_of_old_packets() -> None:
+    copies = [4_100, 210, 2_950, 1_200, 3_300, 470, 1_900, 2_300, 90, 3_800]
+    number = [*range(4_900, 5_000), *copies, 5_000, *copies[::-1], 5_001, *copies]
+    first, second = number.index(5_000), number.index(5_001)
+    assert not mask_far_sequences(headers(number, [7] * len(number)))[[first, second]].any()
+    number[first] |= 1 << 20
+    assert mask_far_sequences(headers(number, [7] * len(number)))[[first, second]].tolist() == [True, False]

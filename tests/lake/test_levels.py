@@ -134,7 +134,8 @@ def test_best_prices_are_those_after_the_last_update_of_the_interval(
 
 
 def plain_flags(day: Day) -> dict[tuple[int, ...], bool]:
-    """Which rows may be wrong: from an update that does not follow on, until a snapshot covers what was lost."""
+    """Which rows may be wrong: from an update that does not follow on, until a snapshot covers what was lost; and from
+    a gap on, if the book had so few updates that a lost Empty Book could have had as many."""
     snapshots: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for found in day.snapshots:
         numbers = found.instrument_id, found.last_sequence, found.header.column("last_rpt_seq"), found.is_complete
@@ -145,6 +146,7 @@ def plain_flags(day: Day) -> dict[tuple[int, ...], bool]:
     known: dict[int, int | None] = defaultdict(int)
     stale: dict[int, bool] = defaultdict(bool)
     reached: dict[int, int] = defaultdict(int)
+    doubted_since: dict[int, int] = {}  # the first gap that RptSeq does not answer
     for events in day.incremental:
         rows = events.rows("mbo")
         order = np.arange(len(rows))
@@ -158,14 +160,23 @@ def plain_flags(day: Day) -> dict[tuple[int, ...], bool]:
             for held, said in sorted(snapshots[instrument]):
                 if reached[instrument] <= held < number and (stale[instrument] or (known[instrument] or 0) < said):
                     stale[instrument], known[instrument] = False, said
+                if instrument in doubted_since and doubted_since[instrument] <= held < number:
+                    del doubted_since[instrument]
+            covered = max([held for held, _ in snapshots[instrument] if held < number], default=0)
+            gaps = [gap.first for gap in day.gaps if max(reached[instrument], covered) < gap.last < number]
             reached[instrument] = int(number)
             if chr(rows.column("action")[at]) == "R" and chr(rows.column("side")[at]) == "N":
                 stale[instrument], known[instrument] = False, None
+                doubted_since.pop(instrument, None)
             elif rpt_seq != NULL:
                 before = known[instrument]
+                if gaps and not stale[instrument] and 0 < (before or 0) <= 32 and rpt_seq == (before or 0) + 1:
+                    doubted_since.setdefault(instrument, gaps[0])
                 stale[instrument] |= before is not None and rpt_seq != before + 1
                 known[instrument] = rpt_seq
-            flags[instrument, int(number), int(rows.msg_index[at]), int(rows.entry_index[at])] = stale[instrument]
+            flags[instrument, int(number), int(rows.msg_index[at]), int(rows.entry_index[at])] = (
+                stale[instrument] or instrument in doubted_since
+            )
     return flags
 
 

@@ -30,6 +30,10 @@ def is_near(one: int, other: int) -> bool:
     return abs(one - other) <= NEAR
 
 
+def is_same(one: Unit, other: Unit) -> bool:
+    return one.epoch == other.epoch and one.number == other.number and not differ(one.content_key, other.content_key)
+
+
 def differ(one: int, other: int) -> bool:
     return one != 0 and other != 0 and one != other
 
@@ -62,6 +66,7 @@ class ReferenceArbiter:
     # Time
 
     def add(self, unit: Unit) -> None:
+        unit = unit if self.has_versions else unit._replace(epoch=0)
         self.clock = max(self.clock, unit.ts_recv)
         self.report_holes(self.clock)
         line = self.lines.setdefault(unit.line, Line())
@@ -88,7 +93,7 @@ class ReferenceArbiter:
             self.keep_aside(None, unit)
             return
         if self.epoch is None:
-            self.start(unit.epoch if self.has_versions else 0, min(other.first for other in (*confirmed, unit)))
+            self.start(unit.epoch, min(other.first for other in (*confirmed, unit)))
         for other in confirmed:
             if self.lines[other.line].candidate is other:
                 self.forget_candidate(self.lines[other.line])
@@ -105,10 +110,12 @@ class ReferenceArbiter:
 
     def finish(self) -> None:
         waiting = [unit for key, unit in self.aside if key is None]
-        if self.epoch is None and len(waiting) == 1:
-            self.start(waiting[0].epoch if self.has_versions else 0, waiting[0].first)
-            self.forget_candidate(self.lines[waiting[0].line])
-            self.accept(waiting[0], self.confirmed_epoch(waiting[0]))
+        if is_sole := self.epoch is None and len(waiting) == 1:
+            self.start(waiting[0].epoch, waiting[0].first)
+        for unit in [] if self.epoch is None else waiting:
+            if is_sole or any(unit.line != other.line and is_same(unit, other) for other in waiting):
+                self.forget_candidate(self.lines[unit.line])
+                self.accept(unit, self.confirmed_epoch(unit))
         self.report_holes(None)
         for line in self.lines.values():
             self.quarantine(line, "ENDED")
@@ -136,10 +143,8 @@ class ReferenceArbiter:
         return any(line.epoch == epoch and is_near(number, line.position) for line in self.lines.values())
 
     def confirms(self, unit: Unit, other: Unit) -> bool:
-        key, other_key = (unit.epoch, other.epoch) if self.has_versions else (0, 0)
-        is_same = (unit.line, unit.number) == (other.line, other.number)
-        is_same = is_same and not differ(unit.content_key, other.content_key)
-        return key == other_key and is_near(unit.number, other.number) and not is_same
+        is_copy = is_same(unit, other) and (unit.line == other.line or self.epoch is not None)
+        return not is_copy and unit.epoch == other.epoch and is_near(unit.number, other.number)
 
     def confirmed_epoch(self, unit: Unit) -> int:
         assert self.epoch is not None
@@ -217,8 +222,7 @@ class ReferenceArbiter:
             self.report_quarantined(unit, reason)
 
     def report_quarantined(self, unit: Unit, reason: str) -> None:
-        epoch = unit.epoch if self.has_versions else 0
-        self.events.append(("quarantined", unit.line, unit.number, epoch, unit.ts_recv, reason))
+        self.events.append(("quarantined", unit.line, unit.number, unit.epoch, unit.ts_recv, reason))
         self.counts[unit.line, "quarantined"] += 1
 
     def forget_candidate(self, line: Line) -> None:
@@ -253,12 +257,10 @@ class ReferenceArbiter:
         self.report_holes(None)
         assert self.epoch is not None
         self.past[self.epoch] = self.expected
-        self.epoch = epoch
+        self.epoch, self.expired = epoch, 0
         self.expected = self.first = self.past.get(epoch, first)
-        self.expired = 0
-        self.gaps.clear()
-        self.delivered.clear()
-        self.contradicted.clear()
+        for known in (self.gaps, self.delivered, self.contradicted):
+            known.clear()
         self.step("EPOCH", self.first, self.first, self.clock)
         for line in self.lines.values():
             line.conflicts, line.agreements, line.is_misaligned = 0, 0, False

@@ -189,10 +189,16 @@ def test_a_large_loss_is_believed_when_a_second_unit_confirms_it(binary: Feed):
     assert binary.add(data(5_001, 100), now=121) == ["GAP 11-4999", "x5000", "x5001"]
 
 
-def test_the_same_packet_again_confirms_nothing(binary: Feed):
+def test_the_same_packet_again_confirms_nothing_on_another_line_neither(binary: Feed):
     binary.add(*many(1, 10, 1))
     assert binary.add(data(5_000, 2), data(5_000, 3), data(11, 4)) == ["x11"]
-    assert binary.add(data(5_000, 5, A), data(5_000, 6, B), now=90) == ["GAP 12-4999", "x5000"]
+    assert binary.add(data(4_000_000_000, 5, A), data(4_000_000_000, 6, B), data(12, 7)) == ["x12"]
+    assert binary.add(data(5_000, 8, A), data(5_000, 9, B), now=90) == []
+    assert binary.add(data(5_001, 91, A), now=120) == ["GAP 13-4999", "x5000", "x5001"]
+
+
+def test_a_channel_joins_with_the_first_packet_that_both_lines_have(binary: Feed):
+    assert binary.add(data(5_000, 1, A), data(5_000, 2, B)) == ["EPOCH 5000 of 7", "JOIN 5000", "x5000"]
 
 
 def test_a_damaged_first_unit_is_no_start(binary: Feed):
@@ -204,6 +210,11 @@ def test_a_damaged_first_unit_is_no_start(binary: Feed):
 def test_the_only_unit_of_all_is_believed_at_the_end(binary: Feed):
     assert binary.add(data(20, 1)) == []
     assert binary.finish() == ["EPOCH 20 of 7", "JOIN 20", "x20"]
+
+
+def test_what_both_lines_have_is_believed_at_the_end(binary: Feed):
+    binary.add(*many(1, 10, 1), data(9_000, 2, A), data(9_000, 3, B))
+    assert binary.finish() == ["GAP 11-8999", "x9000"]
 
 
 def test_unconfirmed_candidates_are_quarantined_at_the_end(binary: Feed):

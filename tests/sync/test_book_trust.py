@@ -46,7 +46,10 @@ def trust_after(*rows: Row) -> list[str]:
     ("rows", "expected"),
     [
         ([(1, 0), (2, 0), (3, 0)], [HEALTHY] * 3),
-        ([(1, 0), (2, 1), (3, 1)], [HEALTHY] * 3),  # the next one answers a gap
+        (
+            [(1, 0), (2, 1), (40, 1)],
+            [HEALTHY, UNVERIFIED, STALE],
+        ),  # it proves nothing after so few updates
         ([(1, 0), (3, 0)], [HEALTHY, STALE]),
         ([(1, 0), (3, 1)], [HEALTHY, STALE]),
         ([(5, 0)], [STALE]),  # its first update is 1
@@ -62,6 +65,15 @@ def trust_after(*rows: Row) -> list[str]:
 )
 def test_rules_of_a_book(rows: list[Row], expected: list[str]) -> None:
     assert trust_after(*rows) == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, UNVERIFIED), (32, UNVERIFIED), (33, HEALTHY), (200, HEALTHY)])
+def test_the_next_rpt_seq_answers_a_gap_unless_the_book_had_few_updates(count: int, expected: str) -> None:
+    """4.2.9: an Empty Book may have been lost with as many updates as the book had before it."""
+    rows: list[Row] = [(number, 0) for number in range(1, count + 1)]
+    following: list[Row] = [(count + 1 + number, 1) for number in range(100)]
+    assert trust_after(*rows, *following)[count:] == [expected] * 100
+    assert trust_after(*rows, *following, (EMPTY, 1), (1, 1))[-2:] == [HEALTHY] * 2
 
 
 @pytest.mark.parametrize("restarted", [1, 2, 8, 9])

@@ -90,6 +90,15 @@ def channel_reset(sequence: int) -> Events:
     return empty_book(sequence, NULL)
 
 
+def definitions(channel: int, *instruments: int) -> Events:
+    """Of instruments with books of orders on this channel."""
+    count = len(instruments)
+    feeds = {"channel": np.full(count, channel, np.int16), "depth": np.zeros(count, np.int32)}
+    found = rows("definition", [{"instrument_id": number, "action": ord("A")} for number in instruments])
+    found.lists["feeds"] = RepeatingGroup(np.arange(count + 1, dtype=np.int32), feeds)
+    return Events(Units(*[np.zeros(count, np.int64)] * 5), {"definition": found})
+
+
 def test_a_book_whose_first_update_is_known_is_healthy():
     channel = started(1, (PETR4, 1, 10), (PETR4, 2, 11))
     assert trust(channel, PETR4) == (TrustLevel.HEALTHY, None)
@@ -301,12 +310,28 @@ def test_a_lending_book_is_shown_and_goes_with_its_instrument():
     channel.start_epoch(1, 1, 0)
     lent = events(1, (PETR4, 1, 10))
     lent.rows("mbo").columns["venue"] = np.array([ord("L")], np.uint8)
-    feeds = RepeatingGroup(np.array([0, 1], np.int32), {"channel": np.array([61], np.int16), "depth": np.array([0])})
-    definition = rows("definition", [{"instrument_id": PETR4, "action": ord("A")}])
-    definition.lists["feeds"] = feeds
-    channel.apply_instruments(Events(lent.units, {"definition": definition}))
+    channel.apply_instruments(definitions(61, PETR4))
     channel.apply(lent)
     assert bids(channel, PETR4) == [10] and trust(channel, PETR4)[0] == TrustLevel.HEALTHY
     deletion = rows("definition", [{"instrument_id": PETR4, "action": ord("D")}])
     channel.apply(Events(events(2, (PETR4, 2, 11)).units, {"definition": deletion}))
     assert channel.book(PETR4) is None
+
+
+def test_books_that_definitions_create_have_trust_of_their_own():
+    many = range(1, 300)
+    channel = Channel(72)
+    channel.start_epoch(1, 1, 0)
+    channel.apply_instruments(definitions(72, *many))
+    for rpt_seq in (1, 2):
+        channel.apply(events(channel.sequence + 1, *((number, rpt_seq, 10 * number + rpt_seq) for number in many)))
+        assert len(channel.trust.states) == channel.books.arenas.book_capacity >= len(many)
+    assert {trust(channel, number) for number in many} == {(TrustLevel.HEALTHY, None)}
+
+
+def test_trades_before_a_late_start_are_missing_from_books_that_are_created_after_a_channel_reset():
+    channel = started(500)
+    channel.apply(channel_reset(500))
+    channel.apply_instruments(definitions(72, PETR4))
+    channel.apply_snapshots(snapshot(VALE3, 500, 0))
+    assert channel.trades_incomplete(PETR4) and channel.trades_incomplete(VALE3)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from feed.free_ports import free_udp_ports
 
 from umdf.errors import ConfigError
 from umdf.transport.channels_file import LineAddress
@@ -15,16 +16,6 @@ from umdf.transport.udp_receiver import ReceivedPackets, ReceiverSettings, UdpRe
 
 LOOPBACK = "127.0.0.1"
 DEADLINE_S = 20.0
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
-    for each in sockets:
-        each.bind((LOOPBACK, 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @pytest.fixture
@@ -53,7 +44,7 @@ def rows_of(batch: ReceivedPackets) -> list[tuple[object, bytes, int]]:
 
 
 def test_datagrams_of_two_lines_arrive_in_order_with_the_time_of_the_kernel(sender: socket.socket) -> None:
-    ports = free_ports(2)
+    ports = free_udp_ports(2)
     with UdpReceiver() as receiver:
         for line, port in zip("AB", ports, strict=True):
             receiver.join(line, LineAddress(line, LOOPBACK, port))
@@ -72,7 +63,7 @@ def test_datagrams_of_two_lines_arrive_in_order_with_the_time_of_the_kernel(send
 
 
 def test_a_line_can_be_left_and_joined_again(sender: socket.socket) -> None:
-    (port,) = free_ports(1)
+    (port,) = free_udp_ports(1)
     address = LineAddress("A", LOOPBACK, port)
     with UdpReceiver() as receiver:
         receiver.join("A", address)
@@ -87,7 +78,7 @@ def test_a_line_can_be_left_and_joined_again(sender: socket.socket) -> None:
 
 
 def test_a_line_can_be_left_while_nobody_takes_packets(sender: socket.socket) -> None:
-    (port,) = free_ports(1)
+    (port,) = free_udp_ports(1)
     with UdpReceiver(ReceiverSettings(max_waiting=1)) as receiver:
         receiver.join("A", LineAddress("A", LOOPBACK, port))
         for _ in range(3):  # one batch waits, and the thread has no room for another
@@ -101,7 +92,7 @@ def test_a_line_can_be_left_while_nobody_takes_packets(sender: socket.socket) ->
 
 
 def test_what_a_socket_has_no_room_for_is_counted(sender: socket.socket) -> None:
-    (port,) = free_ports(1)
+    (port,) = free_udp_ports(1)
     settings = ReceiverSettings(buffer_bytes=8 << 10, max_waiting=1, batch_rows=64)
     with UdpReceiver(settings) as receiver:
         receiver.join("A", LineAddress("A", LOOPBACK, port))
@@ -120,7 +111,7 @@ def test_what_a_socket_has_no_room_for_is_counted(sender: socket.socket) -> None
 
 
 def test_a_granted_buffer_that_is_smaller_than_asked_is_reported() -> None:
-    (port,) = free_ports(1)
+    (port,) = free_udp_ports(1)
     with UdpReceiver() as receiver:
         assert receiver.notices() == []
         receiver.join("A", LineAddress("A", LOOPBACK, port))
@@ -132,7 +123,7 @@ def test_a_granted_buffer_that_is_smaller_than_asked_is_reported() -> None:
 
 
 def test_a_datagram_longer_than_any_frame_is_cut_and_counted(sender: socket.socket) -> None:
-    (port,) = free_ports(1)
+    (port,) = free_udp_ports(1)
     with UdpReceiver() as receiver:
         receiver.join("A", LineAddress("A", LOOPBACK, port))
         sender.sendto(bytes(60_000), (LOOPBACK, port))
@@ -141,7 +132,7 @@ def test_a_datagram_longer_than_any_frame_is_cut_and_counted(sender: socket.sock
 
 
 def test_a_multicast_group_is_joined_on_its_interface(sender: socket.socket) -> None:
-    (port,) = free_ports(1)
+    (port,) = free_udp_ports(1)
     group = "239.255.82.67"
     with UdpReceiver() as receiver:
         receiver.join("A", LineAddress("A", group, port, LOOPBACK))
@@ -160,6 +151,6 @@ def test_a_multicast_group_is_joined_on_its_interface(sender: socket.socket) -> 
     ],
 )
 def test_an_address_that_cannot_be_received_is_an_error(address: str, interface: str, reason: str) -> None:
-    (port,) = free_ports(1)
+    (port,) = free_udp_ports(1)
     with UdpReceiver() as receiver, pytest.raises(ConfigError, match=reason):
         receiver.join("A", LineAddress("A", address, port, interface))

@@ -10,8 +10,8 @@ from umdf.units import printable
 if TYPE_CHECKING:
     from umdf.feed.live import ChannelStatus
 
-COLUMNS = ("channel", "state", "sequence", "packets/s", "gaps", "missing", "healed", "doubted", "latency")
-STYLES = {"live": "green", "healing": "yellow", "synchronizing": "cyan", "silent": "red", "waiting": "dim"}
+COLUMNS = ("channel", "state", "sequence", "packets/s", "gaps", "missing", "recovered", "untrusted", "latency")
+STYLES = {"live": "green", "recovering": "yellow", "synchronizing": "cyan", "silent": "red", "waiting": "dim"}
 MAX_EVENTS = 8
 
 
@@ -32,7 +32,7 @@ class FeedView:
             rate = (status.packets - packets) * 1e9 / max(1, now_ns - then_ns)
             self._before[status.channel] = status.packets, now_ns
             totals = status.totals
-            counts = totals.gaps, totals.missing - totals.filled, status.recovered, status.doubted
+            counts = totals.gaps, totals.missing - totals.filled, status.recovered, status.untrusted
             place = f"{status.epoch}:{status.sequence:,}" if status.epoch is not None else ""
             name = f"{status.channel.number} {status.channel.protocol}"
             cells = name, str(status.state), place, f"{rate:,.0f}", *(f"{count:,}" for count in counts)

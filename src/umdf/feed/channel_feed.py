@@ -10,7 +10,7 @@ Invariant: nothing here decides what is right. Trust is that of `sync`; the stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,16 +64,6 @@ class ChannelTotals:
     lines: dict[str, LineQuality] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TapRecord:
-    """What one batch of units did to the books of its instruments. Feed packets one by one to see each of them."""
-
-    feed: ChannelFeed
-    events: Events
-    before: dict[int, NDArray[np.void]]  # entries of each book (book.views.ENTRY_DTYPE)
-    after: dict[int, NDArray[np.void]]
-
-
 class ChannelFeed:
     def __init__(
         self,
@@ -81,20 +71,17 @@ class ChannelFeed:
         schema: Schema,
         templates: TemplateSet,
         settings: FeedSettings | None = None,
-        tap: Callable[[TapRecord], None] | None = None,
     ) -> None:
         self.addresses, self.key = addresses, channel_key(addresses)
         self.settings = settings or FeedSettings()
         self.state, self.totals = FeedState.WAITING, ChannelTotals()
         self.lines = feed_lines(addresses)
-        self._tap, self._books_before = tap, {}
         self._streams = session_streams(addresses)
         self.session = sessions.Session(
             self._streams,
             schema,
             templates,
             observer=self._observe,
-            before_events=self._observe_before if tap else None,
             arbitrations=self._count,
             silence_s=SILENT_HEARTBEATS * addresses.heartbeat_s,
         )
@@ -102,7 +89,7 @@ class ChannelFeed:
         self._is_list_complete = "instruments" not in addresses.streams
         self._events: list[FeedEvent] = []
         self._batches: list[Events] = []
-        self._doubts: dict[int, Trust] = {}  # instruments that are not healthy
+        self._untrusted: dict[int, Trust] = {}  # instruments that are not healthy
         self._is_new_epoch = False
         self._has_news = False  # something that may change trust has happened since the last check
         self._next_check_ns = 0
@@ -113,9 +100,9 @@ class ChannelFeed:
         return self.session.channels[self._session_key]
 
     @property
-    def doubted_count(self) -> int:
+    def untrusted_count(self) -> int:
         """Instruments that were not healthy when it was last checked."""
-        return len(self._doubts)
+        return len(self._untrusted)
 
     @property
     def last_seen_ns(self) -> int:
@@ -191,17 +178,17 @@ class ChannelFeed:
         if not self._has_news and not channel.trust.has_stale():
             return
         found = {number: trust for number in ids if not (trust := channel.book_trust(number)).is_healthy}
-        if self.state in (FeedState.LIVE, FeedState.HEALING, FeedState.SILENT):
-            for number in sorted(found.keys() | self._doubts.keys()):
-                before, after = self._doubts.get(number, HEALTHY), found.get(number, HEALTHY)
+        if self.state in (FeedState.LIVE, FeedState.RECOVERING, FeedState.SILENT):
+            for number in sorted(found.keys() | self._untrusted.keys()):
+                before, after = self._untrusted.get(number, HEALTHY), found.get(number, HEALTHY)
                 if before.level != after.level:
                     self._events.append(TrustChanged(self.key, number, self.symbol_of(number), before, after))
-        self._doubts, self._has_news = found, False
+        self._untrusted, self._has_news = found, False
         # Once it was complete: instruments that are deleted later leave fewer than the list had.
         self._is_list_complete |= channel.state.instruments.is_complete
         # Phases and states too: a lost change of a phase shows in no book, and only snapshots answer it (11.4).
         if found or not all(channel.state_trust(number).is_healthy for number in ids):
-            self._signal(Signal.DOUBTED, now_ns)
+            self._signal(Signal.UNTRUSTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)
 
@@ -230,18 +217,6 @@ class ChannelFeed:
         units = events.units
         if len(units) and units.ts_send[-1] != NULL:
             self.latency_ns = int(units.ts_recv[-1] - units.ts_send[-1])
-        if self._tap is not None:
-            self._tap(TapRecord(self, events, self._books_before, self._books_of(events)))
-
-    def _observe_before(self, _: sessions.ChannelKey, events: Events) -> None:
-        self._books_before = self._books_of(events)
-
-    def _books_of(self, events: Events) -> dict[int, NDArray[np.void]]:
-        numbers = set(_book_ids(events).tolist())
-        if NULL in numbers:  # a channel reset empties all books
-            numbers = numbers - {NULL} | self.channel.instrument_ids()
-        books = {number: self.channel.book(number) for number in numbers}
-        return {number: book.entries.copy() for number, book in books.items() if book is not None}
 
     def book_changes(self, events: Events) -> list[BookChanged]:
         """The books that a batch changed, in the order of their last updates. A stale book does not change."""

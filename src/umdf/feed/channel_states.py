@@ -11,14 +11,14 @@ class FeedState(StrEnum):
     WAITING = "waiting"  # nothing was received yet
     SYNCHRONIZING = "synchronizing"  # instruments and snapshots come; incrementals wait for them
     LIVE = "live"  # every book, phase and state is healthy
-    HEALING = "healing"  # something was lost; what it may have touched is not healthy
+    RECOVERING = "recovering"  # something was lost; what it may have affected is not healthy
     SILENT = "silent"  # nothing on any line for 3 × the interval of heartbeats (4.1.1)
 
 
 class Signal(StrEnum):
     RECEIVED = "received"
     HEALTHY = "healthy"  # all instruments are known, and all books, phases and states healthy
-    DOUBTED = "doubted"  # a book, phase or state is unverified or stale
+    UNTRUSTED = "untrusted"  # a book, phase or state is unverified or stale
     EPOCH_STARTED = "epoch started"  # the numbering started again: as at the start of the day (4.2.8)
     FELL_SILENT = "fell silent"
 
@@ -30,24 +30,24 @@ TRANSITIONS: dict[FeedState, dict[Signal, FeedState]] = {
         Signal.FELL_SILENT: FeedState.SILENT,
     },
     FeedState.LIVE: {
-        Signal.DOUBTED: FeedState.HEALING,
+        Signal.UNTRUSTED: FeedState.RECOVERING,
         Signal.EPOCH_STARTED: FeedState.SYNCHRONIZING,
         Signal.FELL_SILENT: FeedState.SILENT,
     },
-    FeedState.HEALING: {
+    FeedState.RECOVERING: {
         Signal.HEALTHY: FeedState.LIVE,
         Signal.EPOCH_STARTED: FeedState.SYNCHRONIZING,
         Signal.FELL_SILENT: FeedState.SILENT,
     },
-    FeedState.SILENT: {Signal.RECEIVED: FeedState.HEALING, Signal.EPOCH_STARTED: FeedState.SYNCHRONIZING},
+    FeedState.SILENT: {Signal.RECEIVED: FeedState.RECOVERING, Signal.EPOCH_STARTED: FeedState.SYNCHRONIZING},
 }
 
-# The instrument and snapshot streams are left when nothing is missing, and joined again to heal.
+# The instrument and snapshot streams are left when nothing is missing, and joined again to recover.
 ALL_STREAMS = frozenset(StreamKind)
 JOINED_STREAMS: dict[FeedState, frozenset[StreamKind]] = {
     FeedState.WAITING: ALL_STREAMS,
     FeedState.SYNCHRONIZING: ALL_STREAMS,
     FeedState.LIVE: frozenset({StreamKind.INCREMENTAL}),
-    FeedState.HEALING: ALL_STREAMS,
+    FeedState.RECOVERING: ALL_STREAMS,
     FeedState.SILENT: ALL_STREAMS,
 }

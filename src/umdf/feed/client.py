@@ -12,15 +12,17 @@ among the wanted lines while anything is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from umdf.errors import UsageError
-from umdf.feed.channel_feed import ChannelFeed, FeedSettings, TapRecord
+from umdf.feed.channel_feed import ChannelFeed, FeedSettings
 from umdf.feed.events import FeedEvent
 from umdf.feed.feed_lines import ChannelKey, FeedLine
+from umdf.feed.tap import Tap, TapObserver
 from umdf.market.rows import Events
 from umdf.transport.channels_file import ChannelAddresses
 from umdf.transport.udp_receiver import ReceivedPackets
@@ -42,19 +44,24 @@ class FeedClient:
         self,
         channels: Sequence[ChannelAddresses],
         settings: FeedSettings | None = None,
-        tap: Callable[[TapRecord], None] | None = None,
+        tap: TapObserver | None = None,
     ) -> None:
-        """`tap` gets the books before and after each packet; packets are then applied one by one."""
+        """`tap` gets a record of each packet, with the books before and after it; packets are then applied one by
+        one."""
         self.feeds: dict[ChannelKey, ChannelFeed] = {}
-        self._is_tapped, self._now_ns = tap is not None, 0
+        self._taps: dict[ChannelKey, Tap] = {}
+        self._tapped: defaultdict[ChannelKey, tuple[list[FeedEvent], list[Events]]] = defaultdict(lambda: ([], []))
+        self._now_ns = 0
         schemas, templates = {}, {}
         for channel in channels:
             own_sbe, own_fast = (channel.schema if channel.protocol == name else None for name in ("sbe", "fast"))
             schema = schemas.setdefault(own_sbe, None) or load_schema(own_sbe)
             template_set = templates.setdefault(own_fast, None) or load_templates(own_fast)
             schemas[own_sbe], templates[own_fast] = schema, template_set
-            feed = ChannelFeed(channel, schema, template_set, settings, tap)
+            feed = ChannelFeed(channel, schema, template_set, settings)
             self.feeds[feed.key] = feed
+            if tap is not None:
+                self._taps[feed.key] = Tap(feed, schema, template_set, tap)
         self.unknown = 0  # packets of lines that no channel has
 
     def receive(self, packets: ReceivedPackets) -> None:
@@ -62,12 +69,14 @@ class FeedClient:
         feeds = [self.feeds.get(name.channel) if isinstance(name, FeedLine) else None for name in names]
         for feed in {id(feed): feed for feed in feeds if feed is not None}.values():
             rows = np.flatnonzero(np.array([each is feed for each in feeds])[packets.flow])
-            if not self._is_tapped:
+            tap = self._taps.get(feed.key)
+            if tap is None:
                 feed.receive(packets, names, rows)
                 continue
-            for row in rows:
-                feed.receive(packets, names, rows[rows == row])
+            for row in rows.tolist():
+                feed.receive(packets, names, np.array([row]))
                 feed.advance(int(packets.ts_ns[row]))
+                tap.record(packets, row, *self._take_tapped(feed))
         self.unknown += int(np.array([each is None for each in feeds])[packets.flow].sum())
 
     def advance(self, now_ns: int) -> list[ChannelReport]:
@@ -76,10 +85,22 @@ class FeedClient:
         reports = []
         for feed in self.feeds.values():
             feed.advance(self._now_ns)
-            report = ChannelReport(feed, feed.take_events(), feed.take_batches())
+            if (tap := self._taps.get(feed.key)) is not None:
+                tap.record_time(self._now_ns, *self._take_tapped(feed))
+                report = ChannelReport(feed, *self._tapped.pop(feed.key))
+            else:
+                report = ChannelReport(feed, feed.take_events(), feed.take_batches())
             if report.events or report.batches:
                 reports.append(report)
         return reports
+
+    def _take_tapped(self, feed: ChannelFeed) -> tuple[list[FeedEvent], list[Events]]:
+        """What a tapped channel did last; `advance` reports it too."""
+        events, batches = feed.take_events(), feed.take_batches()
+        all_events, all_batches = self._tapped[feed.key]
+        all_events += events
+        all_batches += batches
+        return events, batches
 
     def wanted_lines(self) -> set[FeedLine]:
         return {line for feed in self.feeds.values() for line in feed.wanted_lines()}

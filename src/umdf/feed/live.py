@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from umdf.book.views import Book
 from umdf.errors import CaptureError
-from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings, TapRecord
+from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import ChannelReport, FeedClient
 from umdf.feed.events import EpochStarted, FeedEvent, GapOpened, RecorderStopped
@@ -31,6 +31,7 @@ from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine
 from umdf.feed.recorder import Recorder
 from umdf.feed.replay_source import ReplaySource
 from umdf.feed.subscriptions import Callback, Subscription, check_schema
+from umdf.feed.tap import TapObserver
 from umdf.market.state import InstrumentView
 from umdf.sync.gaps import Gap
 from umdf.sync.stream_detection import StreamKind
@@ -64,7 +65,7 @@ class ChannelStatus:
     epoch: int | None
     sequence: int
     instruments: int
-    doubted: int  # instruments that are not healthy
+    untrusted: int  # instruments that are not healthy
     recovered: int  # books, by snapshots
     messages: int
     packets: int  # received, of all lines
@@ -83,7 +84,7 @@ class Live:
         settings: FeedSettings | None = None,
         receiver_settings: ReceiverSettings | None = None,
         sources: Sequence[RecoverySource] = (),
-        tap: Callable[[TapRecord], None] | None = None,
+        tap: TapObserver | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`record`: a directory for everything that is received; all streams then stay joined. Channels are received
@@ -236,6 +237,6 @@ class Live:
 
 def _status(feed: ChannelFeed, packets: int, size: int, lost: int) -> ChannelStatus:
     channel = feed.channel
-    counts = len(channel.state.instruments), feed.doubted_count, channel.recovered, channel.messages
+    counts = len(channel.state.instruments), feed.untrusted_count, channel.recovered, channel.messages
     place = channel.epoch, channel.sequence
     return ChannelStatus(feed.key, feed.state, *place, *counts, packets, size, lost, feed.latency_ns, feed.totals)

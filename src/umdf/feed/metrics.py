@@ -24,7 +24,7 @@ GAUGE, COUNTER = "gauge", "counter"
 METRICS = (
     ("umdf_sequence", GAUGE, "last sequence that was applied", lambda s: s.sequence),
     ("umdf_instruments", GAUGE, "known instruments", lambda s: s.instruments),
-    ("umdf_doubted_instruments", GAUGE, "instruments whose book is not healthy", lambda s: s.doubted),
+    ("umdf_untrusted_instruments", GAUGE, "instruments whose book is not healthy", lambda s: s.untrusted),
     ("umdf_recovered_books_total", COUNTER, "books recovered by snapshots", lambda s: s.recovered),
     ("umdf_packets_total", COUNTER, "packets received on all lines", lambda s: s.packets),
     ("umdf_bytes_total", COUNTER, "bytes received on all lines", lambda s: s.bytes),

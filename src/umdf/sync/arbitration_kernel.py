@@ -34,7 +34,7 @@ from umdf.sync.arbitration_lines_kernel import (
     forget_candidate,
     has_other_live_line,
     keep_aside,
-    mark_sole_candidate,
+    mark_last_candidates,
     match_candidates,
     next_match,
     plausible_epoch,
@@ -272,7 +272,7 @@ def process(w, o, is_end):
     """The unit in CURRENT, or the end of all units."""
     line, epoch, first = NONE, NONE, NONE
     if is_end:
-        first = mark_sole_candidate(w)
+        first = mark_last_candidates(w)
     else:
         line = find_line(w, w[CURRENT + R_LINE])
         if line == NONE:

@@ -143,12 +143,13 @@ def keep_aside(w, o, row, state):
 
 @inlined
 def confirms(w, line, row):
-    """Whether a unit confirms the candidate of a line. The same packet again proves nothing."""
+    """Whether a unit confirms the candidate of a line. The same packet again proves nothing, on another line neither:
+    it may have been damaged before the lines parted. A channel that has not started has nothing to lose by it."""
     other = row_at(w, ASIDE, w[line + L_CANDIDATE] - 1)
     if w[other + R_EPOCH] != w[row + R_EPOCH] or not is_near(w[other + R_NUMBER], w[row + R_NUMBER]):
         return False
-    is_same = w[other + R_LINE] == w[row + R_LINE] and w[other + R_NUMBER] == w[row + R_NUMBER]
-    return not (is_same and not keys_differ(w[other + R_KEY], w[row + R_KEY]))
+    is_same = w[other + R_NUMBER] == w[row + R_NUMBER] and not keys_differ(w[other + R_KEY], w[row + R_KEY])
+    return not is_same or (w[EPOCH] == NONE and w[other + R_LINE] != w[row + R_LINE])
 
 
 @inlined
@@ -194,16 +195,26 @@ def add_candidate(w, o, line):
         w[CANDIDATE_COUNT] += 1
 
 
-@inlined
-def mark_sole_candidate(w):
-    """At the end, a unit is believed if it is all there is; returns its number."""
+@outlined
+def mark_last_candidates(w):
+    """At the end, a unit is believed if it is all there is, or if two lines have it: nothing can confirm it any more.
+    Returns the number that a channel which starts with it expects first."""
     first = NONE
     for index in range(w[LINE_COUNT]):
         line = line_at(index)
         w[line + L_MATCHED] = 0
-        if w[EPOCH] == NONE and w[CANDIDATE_COUNT] == 1 and w[line + L_CANDIDATE]:
+        if not w[line + L_CANDIDATE]:
+            continue
+        row = row_at(w, ASIDE, w[line + L_CANDIDATE] - 1)
+        if w[EPOCH] == NONE and w[CANDIDATE_COUNT] == 1:
             w[line + L_MATCHED] = 1
-            first = first_number(w, row_at(w, ASIDE, w[line + L_CANDIDATE] - 1))
+            first = first_number(w, row)
+        for other in range(w[LINE_COUNT]):
+            twin = line_at(other)
+            if w[EPOCH] != NONE and twin != line and w[twin + L_CANDIDATE]:
+                copy = row_at(w, ASIDE, w[twin + L_CANDIDATE] - 1)
+                is_same = w[copy + R_EPOCH] == w[row + R_EPOCH] and w[copy + R_NUMBER] == w[row + R_NUMBER]
+                w[line + L_MATCHED] |= is_same and not keys_differ(w[copy + R_KEY], w[row + R_KEY])
     return first
 
 

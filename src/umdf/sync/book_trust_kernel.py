@@ -11,7 +11,7 @@ import numpy as np
 
 from umdf.book.memory_layout_kernel import ACTION_CLEAR, F_SNAPSHOT, SIDE_NEITHER, get, put
 from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, store_i64, store_u8
-from umdf.sync.rpt_seq_kernel import FOLLOWS, OLD, UPDATES_MISSING, compare_rpt_seq
+from umdf.sync.rpt_seq_kernel import FOLLOWS, OLD, SHORT_HISTORY, UPDATES_MISSING, compare_rpt_seq
 
 NULL = -(1 << 63)
 # State of a book: its last RptSeq, whether it is stale or unverified, the number of gaps it knows, the time of
@@ -19,6 +19,7 @@ NULL = -(1 << 63)
 S_RPT_SEQ, S_STALE, S_UNVERIFIED, S_GAPS, S_TS, S_SEEN, S_FIRST_GAP = range(7)
 STATE_COLUMNS = 7
 UNSEEN, ACTIVE, DELETED = range(3)  # values of S_SEEN; DELETED: no more updates of the instrument are expected
+DOUBTED, AMBIGUOUS = 1, 2  # values of S_UNVERIFIED; AMBIGUOUS: RptSeq followed, but that proves nothing
 IS_STALE, IS_UNVERIFIED = 1, 2  # bits of `trust_bits`
 UNKNOWN_START = NULL + 1  # start of a loss window: unknown
 
@@ -29,21 +30,24 @@ def add_gaps(s, gaps):
     if gaps > get(s, S_GAPS):
         if get(s, S_UNVERIFIED) == 0:
             put(s, S_FIRST_GAP, get(s, S_GAPS))
+            put(s, S_UNVERIFIED, DOUBTED)
         put(s, S_GAPS, gaps)
-        put(s, S_UNVERIFIED, 1)
 
 
 @inlined
 def add_update(s, rpt_seq):
     """An update with this RptSeq arrives: FOLLOWS, OLD or UPDATES_MISSING. A new state row has RptSeq 0."""
-    found = compare_rpt_seq(get(s, S_RPT_SEQ), rpt_seq, get(s, S_UNVERIFIED) != 0)
+    known, doubt = get(s, S_RPT_SEQ), get(s, S_UNVERIFIED)
+    found = compare_rpt_seq(known, rpt_seq, doubt != 0)
     if found == OLD:
         return found
-    put(s, S_UNVERIFIED, 0)
     put(s, S_RPT_SEQ, rpt_seq)
-    if found == FOLLOWS:
+    if found == FOLLOWS and doubt != 0 and (doubt == AMBIGUOUS or 0 < known <= SHORT_HISTORY):
+        put(s, S_UNVERIFIED, AMBIGUOUS)
         return found
-    put(s, S_STALE, 1)
+    put(s, S_UNVERIFIED, 0)
+    if found == UPDATES_MISSING:
+        put(s, S_STALE, 1)
     return found
 
 

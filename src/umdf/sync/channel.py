@@ -274,9 +274,9 @@ class Channel:
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in rows.tolist():
             instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
-            number = self.trust.number_of(instrument_id, bool(lending[row]))
+            number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
             # The same RptSeq does not prove that the book is the same: a reset may be among what was lost.
-            if number >= 0 and self.trust.is_known(number, int(last_rpt_seq[row])):
+            if self.trust.is_known(number, int(last_rpt_seq[row])):
                 compared[number] = (key := (instrument_id, bool(lending[row]))), self._content(*key)
             replaced[row], sequences[instrument_id] = True, sequence
             if sequence >= self._updates.suspects.get(instrument_id, sequence):
@@ -299,7 +299,7 @@ class Channel:
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in np.flatnonzero(is_selected).tolist():
             instrument_id = int(snapshots.instrument_id[row])
-            number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
+            number = self.trust.number_of(instrument_id, bool(lending[row]))
             self.trust.set_recovered(number, int(last_rpt_seq[row]), sequences[instrument_id])
             self.phases.verify_instrument(instrument_id, sequences[instrument_id])
         self._updates.waiting.forget_dropped(sequences)
@@ -311,4 +311,4 @@ class Channel:
         header = events.rows("snapshot")
         depth = header.column("depth")
         for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
-            self.books.set_depth(int(header.column("instrument_id")[row]), int(depth[row]))
+            self.trust.set_depth(int(header.column("instrument_id")[row]), int(depth[row]))

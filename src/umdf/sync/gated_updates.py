@@ -201,7 +201,7 @@ class GatedUpdates:
         for instrument_id in (*changes.added, *changes.modified):
             depth = self.state.instruments.depth_of(instrument_id, self.state.channel)
             if depth is not None:
-                self.books.set_depth(instrument_id, depth)
+                self.trust.set_depth(instrument_id, depth)
         for instrument_id in changes.new_sessions:
             for lending in (False, True):
                 number = self.trust.number_of(instrument_id, lending)

@@ -8,6 +8,9 @@ from umdf.kernels import inlined
 
 NULL = -(1 << 63)
 FOLLOWS, OLD, UPDATES_MISSING = range(3)
+# If an Empty Book or a channel reset is lost with as many updates as the book had before, the next one seems to follow.
+# That happens only to books that had few.
+SHORT_HISTORY = 32
 
 
 @inlined

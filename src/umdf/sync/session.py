@@ -94,13 +94,12 @@ class Session:
         until: Until | None = None,
         observer: EventObserver | None = None,
         *,
-        before_events: EventObserver | None = None,
         arbitrations: ArbitrationObserver | None = None,
         silence_s: float | None = None,
     ) -> None:
-        """`observer` gets events after they were applied, `before_events` before; without `silence_s`, a line may be as
-        silent as its protocol allows."""
-        self._before_events, self._arbitrations = before_events, arbitrations
+        """`observer` gets events after they were applied; without `silence_s`, a line may be as silent as its protocol
+        allows."""
+        self._arbitrations = arbitrations
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
         self._until, self._observer, self._templates = until, observer, templates
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
@@ -303,8 +302,6 @@ class Session:
                 feed.channel.use_all_snapshots()
             events, damaged = events.of_units(included), damaged[included]
         applied = events.of_units(self._usable_late(feed, events, damaged) if is_late else ~damaged)
-        if self._before_events is not None:
-            self._before_events(key, applied)
         if is_late:
             feed.channel.apply_late(applied)
         first = 0

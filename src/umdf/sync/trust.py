@@ -60,6 +60,7 @@ class BookTrust:
         names = ("instrument_id", "venue", "action", "side", "flags", "rpt_seq")
         columns = [np.ascontiguousarray(rows.column(name)) for name in names]
         held = [np.ascontiguousarray(values) for values in (sequence, gap_before)]
+        self._grow()
         arguments[k.BOOKS], arguments[k.ROWS], arguments[k.FIRST] = self._books.arenas.address, count, 0
         arguments[k.SEQUENCE : k.DECISIONS] = [buffer_address(array) for array in (*held, *columns)]
         arguments[k.DECISIONS], arguments[k.STATES] = buffer_address(decisions), buffer_address(self.states)
@@ -74,12 +75,21 @@ class BookTrust:
         is_new = number < 0 and create
         if is_new:
             number = self._books.ensure(instrument_id, lending=lending)
-        missing = self._books.arenas.book_capacity - len(self.states)
-        if missing > 0:
-            self.states = np.concatenate([self.states, _new_states(missing)])
+        self._grow()
         if is_new and self.is_incomplete:
             self.states[number, k.S_INCOMPLETE] = 1
         return number
+
+    def _grow(self) -> None:
+        """A row for every book that there is memory for: kernels use the rows by the numbers of books, unchecked."""
+        missing = self._books.arenas.book_capacity - len(self.states)
+        if missing > 0:
+            self.states = np.concatenate([self.states, _new_states(missing)])
+
+    def set_depth(self, instrument_id: int, depth: int) -> None:
+        """264 determines the book type (9.1)."""
+        self.number_of(instrument_id, lending=False, create=True)
+        self._books.set_depth(instrument_id, depth)
 
     def has_stale(self) -> bool:
         return bool(self.states[:, k.S_STALE].any())
@@ -111,6 +121,7 @@ class BookTrust:
         """These instruments, and all books that were changed at this sequence or later, are stale."""
         for instrument_id in instrument_ids:
             self.number_of(instrument_id, lending=False, create=True)
+        self._grow()
         headers = self._books.arenas.headers
         states = self.states[: len(headers)]
         is_named = np.isin(headers["instrument_id"], np.array(sorted(instrument_ids), np.int64))
@@ -127,6 +138,7 @@ class BookTrust:
         self, ids: Numbers, lending: NDArray[np.bool_], sequence: Numbers, latest_gap: int, empty_until: int
     ) -> NDArray[np.uint8]:
         """Which snapshots their books need: NEEDED, NOT_NEEDED or TOO_OLD."""
+        self._grow()
         found = np.empty(len(ids), np.uint8)
         columns = [np.ascontiguousarray(values, np.int64) for values in (ids, lending, sequence)]
         books, states = self._books.arenas.address, buffer_address(self.states)

@@ -22,7 +22,7 @@ from umdf.book.memory_layout_kernel import (
     put,
 )
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_u8
-from umdf.sync.rpt_seq_kernel import FOLLOWS, UPDATES_MISSING, compare_rpt_seq
+from umdf.sync.rpt_seq_kernel import FOLLOWS, SHORT_HISTORY, UPDATES_MISSING, compare_rpt_seq
 
 NULL = -(1 << 63)
 # Arguments of `gate_updates`. FIRST: the row to start with; GAP_BEFORE: for each row the last sequence of the latest
@@ -37,9 +37,6 @@ GATE_ARGUMENTS = 13
 # AMBIGUOUS: the last gap up to which RptSeq proves nothing.
 S_RPT_SEQ, S_STALE, S_VERIFIED, S_APPLIED, S_INCOMPLETE, S_RECEIVED, S_EXPECTED, S_AMBIGUOUS = range(8)
 STATE_WORDS = 8
-# If an Empty Book or a channel reset is lost with as many updates as the book had before, the next one seems to follow.
-# That happens only to books that had few.
-SHORT_HISTORY = 32
 UNVERIFIED_FROM_START = -1  # of VERIFIED, APPLIED and AMBIGUOUS
 # Decisions. EMPTIED: applied, and what waits for its book is out of date. EMPTIED_IN_DOUBT: the same, but units were
 # lost before it, perhaps a channel reset, which clears statistics too.

@@ -75,6 +75,8 @@ class UdpSender:
 
     def send(self, buffer: NDArray[np.uint8], start: Numbers, end: Numbers) -> int:
         """Send a datagram for each range of a buffer; how many were taken."""
+        # While nobody listened, ICMP has left an error, which would cost the first datagram to somebody who does now.
+        self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         taken = self._send(buffer, start, end)
         self.sent += taken
         self.dropped += len(start) - taken

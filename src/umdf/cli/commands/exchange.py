@@ -9,23 +9,20 @@ from typing import Annotated
 
 import typer
 
-from umdf.cli.commands import exchange_operator, exchange_views
+from umdf.cli.commands import exchange_admin, exchange_operator, exchange_statistics, exchange_views
 from umdf.cli.commands.exchange_run import CHANNELS_EXAMPLES, RUN_EXAMPLES, channels, run
 from umdf.cli.output import ExitCode, JsonFlag, counted, exit_with, print_escaped, print_json, size_text
 
 EXAMPLES = (
     "umdf exchange run exchange.toml    run an exchange",
-    "umdf exchange status               look at it, from another terminal",
+    "umdf exchange status               its phases and sequences, from another terminal",
     "umdf exchange capture day          generate a trading day as captures",
 )
 CAPTURE_EXAMPLES = (
-    "umdf exchange capture day",
-    "umdf exchange status               look at it, from another terminal",
+    "umdf exchange capture day                         a million messages of 500 instruments",
     "umdf exchange capture day --messages 50000000 --instruments 5000 --loss 0.001 --seed 7",
-    "umdf exchange status               look at it, from another terminal",
     "umdf exchange capture day --messages 200000 --instruments 50 --protocol both --generation position",
-    "umdf exchange capture live --messages 20000 --instruments 20 --real-time --roll-s 10",
-    "umdf exchange status               look at it, from another terminal",
+    "umdf exchange capture live --messages 20000 --instruments 20 --real-time --roll-s 10  a recording that grows",
     "umdf exchange capture day --messages 100000 --instruments 100 --json",
 )
 
@@ -45,7 +42,7 @@ class Generation(StrEnum):
 
 
 def exchange(ctx: typer.Context, as_json: JsonFlag = False) -> None:
-    """Simulate the exchange."""
+    """Simulate the exchange: live, or a trading day as capture files."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), end="")
         exit_with(ExitCode.DONE)
@@ -78,13 +75,13 @@ def capture(
         bool, typer.Option("--real-time", help="Write in real time, at the pace of the simulated clock")
     ] = False,
     channel_reset: Annotated[
-        bool, typer.Option("--channel-reset", help="Include a channel reset in mid-session")
+        bool, typer.Option("--channel-reset", help="Include a channel reset in the middle of the session")
     ] = False,
     rate: Annotated[int, typer.Option(help="Average messages per simulated second", metavar="N")] = 5_000,
     channel: Annotated[int, typer.Option(help="Channel number", metavar="N")] = 72,
     roll_bytes: Annotated[int, typer.Option(help="Maximum bytes per capture file", metavar="BYTES")] = 256 << 20,
     roll_s: Annotated[int, typer.Option(help="Maximum simulated seconds per capture file", metavar="SECONDS")] = 600,
-    snapshot_loops: Annotated[int, typer.Option(help="How often all books are sent as snapshots", metavar="N")] = 12,
+    snapshot_loops: Annotated[int, typer.Option(help="Times that all books are sent as snapshots", metavar="N")] = 12,
     as_json: JsonFlag = False,
 ) -> None:
     """Generate a trading day as capture files, with the expected results.
@@ -130,5 +127,7 @@ SUBCOMMANDS = (
     (channels, CHANNELS_EXAMPLES),
     *exchange_views.SUBCOMMANDS,
     *exchange_operator.SUBCOMMANDS,
+    *exchange_statistics.SUBCOMMANDS,
+    *exchange_admin.SUBCOMMANDS,
     (capture, CAPTURE_EXAMPLES),
 )

@@ -33,25 +33,29 @@ STATE_EXAMPLES = (
     "umdf exchange state PETR4 open",
 )
 AUCTION_EXAMPLES = ("umdf exchange auction PETR4", "umdf exchange auction PETR4 --end")
-BAND_EXAMPLES = ("umdf exchange band PETR4 rejection 30.00 35.00",)
+BAND_EXAMPLES = (
+    "umdf exchange band PETR4 rejection 30.00 35.00",
+    "umdf exchange band PETR4 quantity 100000 5000000",
+    "umdf exchange band PETR4 auction --percent-of last -- -10 10",
+)
 NEWS_EXAMPLES = (
     'umdf exchange news "Fato relevante" "Texto da notícia" --symbol PETR4',
     'umdf exchange news Notice "Trading resumes at 14:00" --channel 78',
 )
 INSTRUMENT_EXAMPLES = (
     "umdf exchange instrument add PETR99 --like PETR4",
+    'umdf exchange instrument add UDS90001 --like UDS00001 --legs "buy PETRK325; sell PETRK345"',
     "umdf exchange instrument modify PETR4 --lot 200",
     "umdf exchange instrument delete PETR99",
 )
-RESET_EXAMPLES = ("umdf exchange reset PETR4", "umdf exchange reset sbe:72")
-FAILOVER_EXAMPLES = ("umdf exchange failover fast:72",)
 
 DEFAULT_SOCKET = Path("exchange.sock")
-ControlOption = Annotated[Path, typer.Option(help="Control socket of the exchange", metavar="PATH")]
+ControlOption = Annotated[Path, typer.Option(help="Control socket of the running exchange", metavar="PATH")]
 SymbolArgument = Annotated[str, typer.Argument(help="Symbol of an instrument", metavar="SYMBOL")]
 SizeArgument = Annotated[int, typer.Argument(help="Quantity", metavar="SIZE")]
-PriceArgument = Annotated[str, typer.Argument(help="Price, as 32.45", metavar="PRICE")]
-FirmOption = Annotated[int, typer.Option(help="Number of the firm", metavar="N")]
+PriceArgument = Annotated[str, typer.Argument(help="Price, such as 32.45", metavar="PRICE")]
+BuyerOption = Annotated[int, typer.Option(help="Number of the buying firm", metavar="N")]
+SellerOption = Annotated[int, typer.Option(help="Number of the selling firm", metavar="N")]
 
 
 class Side(StrEnum):
@@ -71,6 +75,11 @@ class TimeInForce(StrEnum):
     DAY = "day"
     GTC = "gtc"
     GTD = "gtd"
+
+
+class Midpoint(StrEnum):
+    LAST = "last"
+    THEORETICAL = "theoretical"
 
 
 class Action(StrEnum):
@@ -116,13 +125,17 @@ def order(
     symbol: SymbolArgument,
     side: Annotated[Side, typer.Argument(help="buy or sell", metavar="SIDE")],
     size: SizeArgument,
-    price: Annotated[str | None, typer.Argument(help="Price, as 32.45; none for moa, moc", metavar="[PRICE]")] = None,
-    firm: FirmOption = 3,
+    price: Annotated[
+        str | None, typer.Argument(help="Price, such as 32.45 (limit orders only)", metavar="PRICE")
+    ] = None,
+    firm: Annotated[int, typer.Option(help="Number of the firm that enters the order", metavar="N")] = 3,
     type: Annotated[OrderType, typer.Option(help="Order type")] = OrderType.LIMIT,
-    time_in_force: Annotated[TimeInForce, typer.Option(help="How long it stays")] = TimeInForce.DAY,
-    expires: Annotated[str | None, typer.Option(help="Last day of a gtd order", metavar="DATE")] = None,
-    display: Annotated[int | None, typer.Option(help="Quantity to show (iceberg)", metavar="SIZE")] = None,
-    stp: Annotated[int | None, typer.Option(help="Self-trade prevention id", metavar="N")] = None,
+    time_in_force: Annotated[
+        TimeInForce, typer.Option(help="How long the order stays: this day, until cancelled, until --expires")
+    ] = TimeInForce.DAY,
+    expires: Annotated[str | None, typer.Option(help="Last day of a gtd order, YYYY-MM-DD", metavar="DATE")] = None,
+    display: Annotated[int | None, typer.Option(help="Quantity to show, of an iceberg order", metavar="SIZE")] = None,
+    stp: Annotated[int | None, typer.Option(help="Self-trade prevention ID", metavar="N")] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
@@ -135,13 +148,13 @@ def order(
 
 
 def amend(
-    order_id: Annotated[int, typer.Argument(help="Number of the order", metavar="ORDER")],
+    order_id: Annotated[int, typer.Argument(help="Order ID", metavar="ORDER")],
     price: Annotated[str | None, typer.Option(help="New price", metavar="PRICE")] = None,
     size: Annotated[int | None, typer.Option(help="New quantity", metavar="SIZE")] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change price or quantity of an order; it loses its priority unless only the quantity shrinks."""
+    """Change the price or quantity of an order; it keeps its priority only if nothing but the quantity shrinks."""
     result = send(control, "amend", order_id=order_id, price=price, size=size)
     report(result, as_json, _outcome(result))
 
@@ -153,7 +166,7 @@ def _outcome(result: dict[str, Any]) -> str:
 
 
 def cancel(
-    order_id: Annotated[int | None, typer.Argument(help="Number of the order", metavar="[ORDER]")] = None,
+    order_id: Annotated[int | None, typer.Argument(help="Order ID", metavar="ORDER")] = None,
     firm: Annotated[int | None, typer.Option(help="Cancel all orders of a firm", metavar="N")] = None,
     symbol: Annotated[str | None, typer.Option(help="Cancel all orders of an instrument", metavar="SYMBOL")] = None,
     control: ControlOption = DEFAULT_SOCKET,
@@ -171,12 +184,12 @@ def cross(
     symbol: SymbolArgument,
     size: SizeArgument,
     price: PriceArgument,
-    buyer: FirmOption = 3,
-    seller: FirmOption = 8,
+    buyer: BuyerOption = 3,
+    seller: SellerOption = 8,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Enter a cross: a trade on which two firms have agreed, inside the spread."""
+    """Enter a cross: a trade that two firms agreed on, at a price inside the spread."""
     trade_id = send(control, "cross", symbol=symbol, price=price, size=size, buyer=buyer, seller=seller)
     report({"trade_id": trade_id}, as_json, f"trade {trade_id}")
 
@@ -185,16 +198,19 @@ def trade(
     symbol: SymbolArgument,
     size: SizeArgument,
     price: PriceArgument,
-    buyer: FirmOption = 3,
-    seller: FirmOption = 8,
+    buyer: BuyerOption = 3,
+    seller: SellerOption = 8,
     condition: Annotated[
-        list[str] | None, typer.Option(help="Trade condition of 277: 2, 3, RL, RF, MP, PT …", metavar="CODE")
+        list[str] | None,
+        typer.Option(help="Trade condition (277): 2, 3, RL, RF, MP, PT …; may be repeated", metavar="CODE"),
     ] = None,
-    replaces: Annotated[int | None, typer.Option(help="Trade that it replaces", metavar="TRADE")] = None,
+    replaces: Annotated[
+        int | None, typer.Option(help="ID of the trade that this one replaces", metavar="TRADE")
+    ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Enter a trade on behalf of two firms, or instead of another trade."""
+    """Enter a trade on behalf of two firms, or correct a trade."""
     if replaces is not None:
         trade_id = send(control, "amend_trade", symbol=symbol, trade_id=replaces, price=price, size=size)
     else:
@@ -205,7 +221,7 @@ def trade(
 
 def bust(
     symbol: SymbolArgument,
-    trade_id: Annotated[int, typer.Argument(help="Number of the trade", metavar="TRADE")],
+    trade_id: Annotated[int, typer.Argument(help="Trade ID", metavar="TRADE")],
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
@@ -219,12 +235,17 @@ def phase(
         str,
         typer.Argument(help="pre-open, open, pause, final-closing-call, pre-close or close", metavar="PHASE"),
     ],
-    groups: Annotated[list[str], typer.Argument(help="Groups, or equities, derivatives", metavar="GROUP...")],
-    after_market: Annotated[bool, typer.Option("--after-market", help="Session of the after-market (336=6)")] = False,
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            help="Groups of instruments; equities and derivatives stand for all groups of a market", metavar="GROUP"
+        ),
+    ],
+    after_market: Annotated[bool, typer.Option("--after-market", help="In the after-market session (336=6)")] = False,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change the trading phase of groups; an auction ends with its trades."""
+    """Change the trading phase of groups of instruments; leaving an auction uncrosses the books."""
     send(control, "phase", groups=groups, phase=phase, after_market=after_market or None)
     report({"groups": groups, "phase": phase}, as_json, f"{', '.join(groups)}: {phase}")
 
@@ -248,11 +269,11 @@ def state(
 
 def auction(
     symbol: SymbolArgument,
-    end: Annotated[bool, typer.Option("--end", help="Remove the mark")] = False,
+    end: Annotated[bool, typer.Option("--end", help="End the special auction")] = False,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Mark an instrument as in a special auction (SecurityList with 37015=8)."""
+    """Put an instrument into a special auction, or end it (SecurityList with 37015=8)."""
     send(control, "special_auction", symbol=symbol, is_special=not end)
     report(
         {"symbol": symbol, "special_auction": not end}, as_json, f"{symbol}: special auction {'off' if end else 'on'}"
@@ -262,41 +283,57 @@ def auction(
 def band(
     symbol: SymbolArgument,
     kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static, quantity", metavar="KIND")],
-    low: Annotated[str, typer.Argument(help="Lowest price; of quantity the daily average", metavar="LOW")],
-    high: Annotated[str, typer.Argument(help="Highest price; of quantity the largest order", metavar="HIGH")],
+    low: Annotated[str, typer.Argument(help="Lowest price; for quantity: average daily quantity", metavar="LOW")],
+    high: Annotated[str, typer.Argument(help="Highest price; for quantity: largest order", metavar="HIGH")],
+    percent_of: Annotated[
+        Midpoint | None, typer.Option(help="Price that the limits are a percentage of (auction, rejection)")
+    ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set a price band, or the quantity band."""
-    send(control, "band", symbol=symbol, kind=kind, low=low, high=high)
+    """Set a price band or the quantity band of an instrument. Limits below zero follow `--`."""
+    send(control, "band", symbol=symbol, kind=kind, low=low, high=high, percent_of=percent_of)
     report({"symbol": symbol, "kind": kind, "low": low, "high": high}, as_json, f"{symbol}: {kind} {low} to {high}")
 
 
 def news(
     headline: Annotated[str, typer.Argument(help="Headline", metavar="HEADLINE")],
-    text: Annotated[str, typer.Argument(help="Text; a long one is sent in parts", metavar="TEXT")],
-    symbol: Annotated[list[str] | None, typer.Option(help="Instrument that it is about", metavar="SYMBOL")] = None,
-    channel: Annotated[
-        list[int] | None, typer.Option(help="Channel to send it on (default: all with orders)", metavar="N")
+    text: Annotated[str, typer.Argument(help="Text; long texts are sent in parts", metavar="TEXT")],
+    symbol: Annotated[
+        list[str] | None, typer.Option(help="Instrument that the news is about; may be repeated", metavar="SYMBOL")
     ] = None,
+    channel: Annotated[
+        list[int] | None,
+        typer.Option(help="Channel to send it on; may be repeated (default: all of the market)", metavar="N"),
+    ] = None,
+    number: Annotated[int | None, typer.Option("--id", help="Number of the news (1472)", metavar="N")] = None,
     source: Annotated[int, typer.Option(help="News source (6940)", metavar="N")] = 3,
     language: Annotated[str | None, typer.Option(help="Language (1474): pt, en or es", metavar="CODE")] = None,
-    url: Annotated[str | None, typer.Option(help="Link to the whole text", metavar="URL")] = None,
+    url: Annotated[str | None, typer.Option(help="Link to the full text", metavar="URL")] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Publish news."""
+    """Publish news.
+
+    News about an instrument goes to all channels of its market, other news to all channels with orders; the Unified
+    News Channel has only what names it.
+    """
     more = {"symbols": symbol or None, "channels": channel or None, "language": language, "url": url}
-    send(control, "news", headline=headline, text=text, source=source, **more)
+    send(control, "news", headline=headline, text=text, source=source, news_id=number, **more)
     report({"headline": headline}, as_json, f"published: {headline}")
 
 
 def instrument(
     action: Annotated[Action, typer.Argument(help="add, modify or delete", metavar="ACTION")],
     symbol: SymbolArgument,
-    like: Annotated[str | None, typer.Option(help="Instrument that a new one is like", metavar="SYMBOL")] = None,
-    lot: Annotated[int | None, typer.Option(help="Lot", metavar="SIZE")] = None,
+    like: Annotated[
+        str | None, typer.Option(help="Instrument to copy the definition of a new one from", metavar="SYMBOL")
+    ] = None,
+    lot: Annotated[int | None, typer.Option(help="Round lot", metavar="SIZE")] = None,
     description: Annotated[str | None, typer.Option(help="Description", metavar="TEXT")] = None,
+    legs: Annotated[
+        str | None, typer.Option(help="Legs of a new strategy: side, ratio and symbol, separated by ;", metavar="LEGS")
+    ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
@@ -305,43 +342,10 @@ def instrument(
     if action != Action.DELETE:
         arguments |= {"lot": lot, "description": description}
     if action == Action.ADD:
-        arguments |= {"like": like}
+        arguments |= {"like": like, "legs": legs}
     result = send(control, f"{action}_instrument", **arguments)
     done = {Action.ADD: "listed", Action.MODIFY: "changed", Action.DELETE: "deleted"}[action]
     report({"symbol": symbol, "result": result}, as_json, f"{symbol}: {done}")
-
-
-def reset(
-    target: Annotated[str, typer.Argument(help="Symbol (a book), or protocol:channel", metavar="TARGET")],
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Reset a book or a channel: it is emptied, then sent again (4.2.9)."""
-    protocol, separator, channel = target.partition(":")
-    if separator:
-        send(control, "reset_channel", protocol=protocol, channel=_channel(target, channel))
-    else:
-        send(control, "reset_book", symbol=target)
-    report({"reset": target}, as_json, f"{target}: reset")
-
-
-def failover(
-    target: Annotated[str, typer.Argument(help="Channel, as sbe:72", metavar="PROTOCOL:CHANNEL")],
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Number a channel from 1 again, as after a failover (SequenceReset, or the next sequence version)."""
-    protocol, _, channel = target.partition(":")
-    send(control, "failover", protocol=protocol, channel=_channel(target, channel))
-    report({"failover": target}, as_json, f"{target}: numbered from 1")
-
-
-def _channel(target: str, channel: str) -> int:
-    from umdf.errors import UsageError
-
-    if not channel.isdigit():
-        raise UsageError(f"not a channel: {target}", "write the protocol and the number, as sbe:72")
-    return int(channel)
 
 
 SUBCOMMANDS = (
@@ -357,6 +361,4 @@ SUBCOMMANDS = (
     (band, BAND_EXAMPLES),
     (news, NEWS_EXAMPLES),
     (instrument, INSTRUMENT_EXAMPLES),
-    (reset, RESET_EXAMPLES),
-    (failover, FAILOVER_EXAMPLES),
 )

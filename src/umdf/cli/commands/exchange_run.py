@@ -26,10 +26,12 @@ FileArgument = Annotated[Path, typer.Argument(help="Exchange file, TOML (see doc
 def run(
     file: FileArgument,
     captures: Annotated[
-        Path | None, typer.Option(help="Directory that gets capture/, with all that is published", metavar="DIR")
+        Path | None, typer.Option(help="Directory for captures of everything published, in DIR/capture", metavar="DIR")
     ] = None,
-    udp: Annotated[bool, typer.Option("--udp/--no-udp", help="Send to the addresses of the channels")] = True,
-    speed: Annotated[float, typer.Option(help="Simulated seconds in a second", metavar="N", min=0.001)] = 1.0,
+    udp: Annotated[bool, typer.Option("--udp/--no-udp", help="Send packets to the addresses of the channels")] = True,
+    speed: Annotated[
+        float, typer.Option(help="Speed of the exchange's clock: simulated seconds per second", metavar="N", min=0.001)
+    ] = 1.0,
     duration: Annotated[
         float | None, typer.Option(help="Simulated seconds to run (default: until Ctrl-C)", metavar="SECONDS", min=0)
     ] = None,
@@ -38,10 +40,10 @@ def run(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run an exchange: it trades, and publishes its channels over UDP and into captures.
+    """Run a live exchange that trades and publishes its channels over UDP, into captures, or both.
 
-    Its clock starts at the time in the file and runs at real time, or --speed times as fast. Ctrl-C stops it, and the
-    captures are closed. Another terminal controls it with `umdf exchange order`, `phase`, `news` and the others.
+    Its clock starts at the time in the file and runs in real time, or --speed times as fast. Ctrl-C stops it and closes
+    the captures. Operate it from another terminal: `umdf exchange order`, `phase`, `news` and so on.
     """
     from umdf.exchange.live.launch import Outputs, open_exchange
     from umdf.exchange.live.pacing import Pace, run_paced
@@ -52,7 +54,7 @@ def run(
     with open_exchange(settings, outputs) as opened:
         stop = _StopOnSignal()
         if not as_json:
-            print_escaped(f"running {opened.summary}; Ctrl-C stops it")
+            print_escaped(f"running {opened.summary}; press Ctrl-C to stop")
         run_paced(opened.exchange, opened.wait, Pace(speed, settings.tick_ms, duration), stop)
     result = opened.result()
     if as_json:
@@ -81,9 +83,9 @@ class _StopOnSignal:
 
 
 def channels(file: FileArgument, as_json: JsonFlag = False) -> None:
-    """Print the channels file (channels.toml) of the exchange's clients.
+    """Print the channels file (channels.toml) for clients of the exchange.
 
-    It lists each channel with the addresses of its lines; `umdf ingest --channels` and the live client read it.
+    It lists each channel with the addresses of its lines; `umdf ingest --channels` and `umdf feed --channels` read it.
     """
     from umdf.exchange.live.replayer_settings import client_addresses
     from umdf.exchange.live.settings import read_settings

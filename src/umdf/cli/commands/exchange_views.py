@@ -1,4 +1,4 @@
-"""What a running exchange shows its operator: `umdf exchange status` and `umdf exchange levels`."""
+"""What a running exchange shows its operator: `umdf exchange status` and `umdf exchange book`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import typer
 from umdf.cli.commands.exchange_operator import DEFAULT_SOCKET, ControlOption, SymbolArgument, send
 from umdf.cli.output import JsonFlag, counted, print_escaped, print_json
 
-LEVELS_EXAMPLES = ("umdf exchange levels PETR4", "umdf exchange levels PETR4 --depth 3 --json")
+BOOK_EXAMPLES = ("umdf exchange book PETR4", "umdf exchange book PETR4 --depth 3 --json")
 STATUS_EXAMPLES = ("umdf exchange status", "umdf exchange status --json")
 
 
-def levels(
+def book(
     symbol: SymbolArgument,
-    depth: Annotated[int, typer.Option(help="Orders of each side", metavar="N", min=1)] = 10,
+    depth: Annotated[int, typer.Option(help="Maximum orders per side", metavar="N", min=1)] = 10,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the book of an instrument as the exchange has it, order by order."""
-    book = send(control, "book", symbol=symbol, depth=depth)
+    """Show an instrument's book, order by order, as the exchange has it."""
+    found = send(control, "book", symbol=symbol, depth=depth)
     if as_json:
-        print_json(book)
+        print_json(found)
         return
     print(f"{'order':>20} {'firm':>5} {'size':>10} {'bid':>12}   {'ask':<12} {'size':>10} {'firm':>5}")
-    for row in range(max(len(book["bids"]), len(book["asks"]))):
-        bid, ask = (side[row] if row < len(side) else {} for side in (book["bids"], book["asks"]))
+    for row in range(max(len(found["bids"]), len(found["asks"]))):
+        bid, ask = (side[row] if row < len(side) else {} for side in (found["bids"], found["asks"]))
         left = f"{bid.get('order_id', ''):>20} {bid.get('firm') or '':>5} {bid.get('size', ''):>10} {_price(bid):>12}"
         print(f"{left}   {_price(ask):<12} {ask.get('size', ''):>10} {ask.get('firm') or '':>5}")
 
@@ -36,7 +36,7 @@ def _price(order: dict[str, Any]) -> str:
 
 
 def status(control: ControlOption = DEFAULT_SOCKET, as_json: JsonFlag = False) -> None:
-    """Show the time of the exchange, the phases of its groups, and the sequences of its channels."""
+    """Show the exchange's time, the phases of its groups and the sequences of its channels."""
     found = send(control, "status")
     if as_json:
         print_json(found)
@@ -56,4 +56,4 @@ def status(control: ControlOption = DEFAULT_SOCKET, as_json: JsonFlag = False) -
         print(f"{name}{last['incremental']:>14,} {last['snapshot']:>12,} {last['instruments']:>12,}")
 
 
-SUBCOMMANDS = ((status, STATUS_EXAMPLES), (levels, LEVELS_EXAMPLES))
+SUBCOMMANDS = ((status, STATUS_EXAMPLES), (book, BOOK_EXAMPLES))

@@ -27,29 +27,31 @@ VIEW_INTERVAL_S = 0.5
 
 def feed(
     ctx: typer.Context,
-    channels: Annotated[Path, typer.Option(help="Channels and their addresses (TOML)", metavar="FILE")],
+    channels: Annotated[Path, typer.Option(help="Channel addresses (TOML)", metavar="FILE")],
     record: Annotated[
         Path | None, typer.Option(help="Directory for a recording of everything received", metavar="DIR")
     ] = None,
     keep_joined: Annotated[
-        bool, typer.Option("--keep-joined", help="Stay on instrument and snapshot streams when synchronized")
+        bool, typer.Option("--keep-joined", help="Stay on the instrument and snapshot streams once synchronized")
     ] = False,
     seconds: Annotated[
         float | None, typer.Option(help="Seconds to receive (default: until interrupted)", metavar="N", min=0)
     ] = None,
     interval_s: Annotated[float, typer.Option(help="Seconds between status lines", metavar="N", min=0.1)] = 10.0,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Port for /metrics and /health on 127.0.0.1", metavar="PORT", min=0, max=65535)
+        int | None,
+        typer.Option(help="Port on 127.0.0.1 for /metrics (Prometheus) and /health", metavar="PORT", min=0, max=65535),
     ] = None,
     buffer_mib: Annotated[
         int, typer.Option(help="Receive buffer of each line, in MiB", metavar="N", min=1, max=1024)
     ] = 4,
     as_json: JsonFlag = False,
 ) -> None:
-    """Receive channels live: both lines, books, trust; record them.
+    """Receive channels live: merge lines A and B, keep the books, record everything.
 
-    Books are healthy, unverified or stale; a channel is live when all of its books are healthy. Losses heal from the
-    snapshot stream. On a terminal the state is shown; elsewhere events and status are printed as lines.
+    Each book is healthy, unverified or stale; a channel is live when all of its books are healthy. What both lines lost
+    is recovered from the TCP Replayer, if the channels file has one, or from the snapshot stream. A terminal shows a
+    table of the channels; elsewhere events and status are printed as lines.
     """
     from umdf.cli.feed_view import FeedView
     from umdf.feed.channel_feed import FeedSettings
@@ -134,7 +136,7 @@ def _print_notices(printer: Printer, live: Live) -> None:
         printer.warn(notice)
     if live.recorder is not None and live.recorder.closed_for_others:
         count = len(live.recorder.closed_for_others)
-        printer.warn(f"{count} files of a recorder that was killed were closed and listed in the manifest")
+        printer.warn(f"{count} files of a killed recorder were closed and listed in the manifest")
 
 
 def _monitoring(port: int | None, live: Live) -> Any:

@@ -20,18 +20,19 @@ SOURCE = ("127.0.0.1", 1)
 def history(
     ctx: typer.Context,
     channels: Annotated[
-        Path, typer.Option(help="Channels file (TOML) that has the historical replayer", metavar="FILE")
+        Path, typer.Option(help="Channel addresses (TOML), with a [historical_replayer]", metavar="FILE")
     ],
     channel: Annotated[int, typer.Option(help="Channel number", metavar="N")],
-    first: Annotated[int, typer.Option("--from", help="First sequence", metavar="SEQ", min=1)],
-    last: Annotated[int, typer.Option("--to", help="Last sequence", metavar="SEQ", min=1)],
+    first: Annotated[int, typer.Option("--from", help="First sequence to fetch", metavar="SEQ", min=1)],
+    last: Annotated[int, typer.Option("--to", help="Last sequence to fetch", metavar="SEQ", min=1)],
     out: Annotated[Path, typer.Option(help="Capture to write (pcap)", metavar="FILE")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Fetch messages of a FIX/FAST channel from the Historical Replayer, 2,000 at a time.
+    """Fetch messages of a FAST channel from the Historical Replayer, as a capture.
 
-    They are written as packets of the channel's incremental line A, with the technical header that they were sent with,
-    so that decode, book and ingest read them as any capture. Their receive time is now.
+    They are requested 2,000 at a time and written as packets of the channel's incremental line A, with the technical
+    headers that they were sent with, so `umdf decode`, `book` and `ingest` read it like any capture. Their receive
+    time is the time of the download.
     """
     import time
 

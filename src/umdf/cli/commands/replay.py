@@ -27,11 +27,10 @@ def replay(
         list[Path],
         typer.Argument(parser=parse_path, help="Captures or directories of captures", metavar="CAPTURE"),
     ],
-    channels: Annotated[
-        Path | None, typer.Option(help="Channels and the addresses to send to (TOML)", metavar="FILE")
-    ] = None,
+    channels: Annotated[Path | None, typer.Option(help="Channel addresses to send to (TOML)", metavar="FILE")] = None,
     speed: Annotated[
-        float, typer.Option(help="Times as fast as recorded; 0: as fast as possible", metavar="N", min=0)
+        float,
+        typer.Option(help="Speed: 1 as recorded, 10 ten times as fast, 0 as fast as possible", metavar="N", min=0),
     ] = 1.0,
     print_channels: Annotated[
         bool, typer.Option("--print-channels", help="Print a channels file with loopback addresses, and send nothing")
@@ -39,10 +38,10 @@ def replay(
     fast_templates: FastTemplatesOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send captures as UDP, in order of receive time.
+    """Send captures over UDP, in order of receive time.
 
-    Each line of the captures goes to the address of the same channel, stream and line in the channels file. Multicast
-    does not leave this machine.
+    Each line of the captures is sent to the address that the channels file has for its channel, stream and line.
+    Multicast does not leave this machine.
     """
     from umdf.cli.replay import expand_captures
     from umdf.feed.feed_lines import feed_lines

@@ -190,6 +190,7 @@ class TradingDay:
         """Delete all bids of an instrument at once (Delete Thru, 9.2)."""
         self.market.append(k.DELETE_THRU, index, side=k.BID)
         self.market.instruments[index, k.I_BIDS] = 0
+        self.market.derive_implied(np.array([index]), self.flush)
 
     def _reset_book(self, index: int) -> None:
         reset_book(self.market, index)

@@ -31,6 +31,7 @@ BULK: Mapping[T, float] = {
 }  # fmt: skip
 BASIC_TYPES, MIN_SHARE_COUNT = (T.FUTURE, T.STRATEGY, T.OPTION), 4
 GROUP_LETTERS = "SOFMLEXDTNBI"  # by type
+USER_DEFINED_GROUP = "U1"
 MAX_GROUPS = (6, 9, 4, 2, 2, 1, 1, 2, 2, 1, 2, 1)
 FEWEST_OF_GROUP = 8
 
@@ -112,5 +113,7 @@ def numbered(specs: list[InstrumentSpec], random: np.random.Generator) -> list[I
     for spec, security_id in zip(specs, ids.tolist(), strict=True):
         place = assets[spec.type].setdefault(spec.asset, len(assets[spec.type]))
         group = f"{GROUP_LETTERS[spec.type]}{1 + place % groups[spec.type]}"
+        if spec.is_user_defined:  # of options: they trade when these do, not with the spreads of futures
+            group = USER_DEFINED_GROUP
         result.append(replace(spec, security_id=security_id, group=group))
     return result

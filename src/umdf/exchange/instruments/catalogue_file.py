@@ -24,7 +24,7 @@ from umdf.exchange.instruments.instrument_spec import BUY, SELL, UNIT, Instrumen
 from umdf.exchange.instruments.instrument_types import InstrumentType
 from umdf.exchange.instruments.isin import DIGITS, check_digit
 
-__all__ = ["generate_catalogue", "load_catalogue", "save_catalogue"]
+__all__ = ["generate_catalogue", "load_catalogue", "read_legs", "save_catalogue"]
 SIDES = {"buy": BUY, "sell": SELL}
 MAX_VALUE = 1 << 63
 SECURITY_TYPES: tuple[str, ...] = (
@@ -129,7 +129,7 @@ def _float(text: str) -> float:
         raise _CellError("is not a number", "use digits and a point") from None
 
 
-def _legs(text: str) -> tuple[Leg, ...]:
+def read_legs(text: str) -> tuple[Leg, ...]:
     legs = []
     for part in text.split(";"):
         words = part.split()
@@ -226,10 +226,11 @@ FORMATS: dict[str, _Format] = {
     "strategy_type": _text(3),
     "multi_leg_model": _integer(0, 1),
     "price_method": _CODE,
-    "legs": _Format(_legs, _write_legs),
+    "legs": _Format(read_legs, _write_legs),
     "underlyings": _Format(_underlyings, _write_underlyings),
     "attributes": _Format(_attributes, lambda pairs: " ".join(f"{kind}:{value}" for kind, value in pairs)),
     "is_anonymous": _Format(_yes, lambda value: "yes" if value else "no"),
+    "is_implied": _Format(_yes, lambda value: "yes" if value else "no"),
     "interest": _Format(_float, repr),
     "follows": _text(20),
     "beta": _Format(_float, repr),

@@ -43,6 +43,7 @@ NUMBERS: dict[str, NumberOf] = {
     "market_segment_id": lambda s: s.segment,
     "governance_indicator": lambda s: s.governance,
     "security_match_type": lambda s: s.match_type,
+    "implied_market_indicator": lambda s: int(s.is_implied),
     "multi_leg_model": lambda s: s.multi_leg_model,
     "multi_leg_price_method": lambda s: s.price_method,
     "lot_type": lambda s: s.lot_type or None,
@@ -82,18 +83,12 @@ class Definitions:
         """`trading_date` is in days since 1970; `spec_of` finds the legs and underlyings."""
         self.specs: list[InstrumentSpec] = []
         self._trading_date, self._spec_of = trading_date, spec_of
-        self._implied: set[str] = set()  # legs of strategies
         self._all: Rows | None = None
 
     def add(self, spec: InstrumentSpec) -> int:
         """The number of a new definition."""
         self.specs.append(spec)
-        self._implied.update(leg.symbol for leg in spec.legs)
         return len(self.specs) - 1
-
-    def has_implied_orders(self, spec: InstrumentSpec) -> bool:
-        """Strategies and their legs have implied orders (14)."""
-        return bool(spec.legs) or spec.symbol in self._implied
 
     def rows(self, numbers: Numbers) -> Rows:
         """Definitions by number: `columns`, `texts` and `lists`."""
@@ -127,7 +122,6 @@ class Definitions:
         columns["issue_date"] = _column("issue_date", (age if day is None else day for day in issued))
         last_day = (validity if spec.maturity is None else days_of(spec.maturity) for spec in specs)
         columns["ts_validity"] = np.array([day * DAY_NS for day in last_day if day is not None], np.int64)
-        columns["implied_market_indicator"] = _column("implied_market_indicator", map(self.has_implied_orders, specs))
         texts = {name: text_column([text_of(spec) for spec in specs]) for name, text_of in TEXTS.items()}
         index = np.zeros(len(specs), np.uint16)
         rows = Rows(DEFINITION, np.zeros(len(specs), np.uint32), index, index, columns, texts)

@@ -10,6 +10,7 @@ from umdf.exchange.instruments.instrument_types import TYPE_RULES, InstrumentTyp
 
 UNIT = 1_000_000_000  # 1 in 1e-9
 BUY, SELL = 1, 2  # 624
+INDIVIDUAL = 3  # 1378
 FORBIDDEN = 18  # 326, of a new user-defined strategy (certification E4.1)
 
 
@@ -73,6 +74,7 @@ class InstrumentSpec:
     multi_leg_model: int | None = None  # 1377: 0 exchange-defined, 1 user-defined
     price_method: int | None = None  # 1378
     legs: tuple[Leg, ...] = ()
+    is_implied: bool = False  # 1144: implied orders can be created for it
     underlyings: tuple[Underlying, ...] = ()
     attributes: tuple[tuple[int, int], ...] = ()  # 871 and 872
     is_anonymous: bool = False  # without 288 and 289
@@ -87,6 +89,11 @@ class InstrumentSpec:
     @property
     def reference_ticks(self) -> int:
         return round(self.reference_price / self.tick)
+
+    @property
+    def has_leg_trades(self) -> bool:
+        """Whether the engine makes prices for the legs of a strategy's trades (1378)."""
+        return self.price_method == INDIVIDUAL
 
     @property
     def is_user_defined(self) -> bool:

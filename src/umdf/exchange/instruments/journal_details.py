@@ -31,6 +31,7 @@ class OrderDetails:
     expire_date: int | None = None
     early_termination: int | None = None
     cert_indicator: int | None = None
+    conditions: int = 0  # 276: limited, all or none
 
 
 @dataclass(frozen=True)

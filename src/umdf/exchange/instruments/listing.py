@@ -6,7 +6,7 @@ everybody else have `capacity` rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import date, timedelta
 
 import numpy as np
@@ -45,6 +45,8 @@ class Listing:
     volatility: Columns  # of the fair price, in 2^-16 ticks in a second
     legs: Columns  # up to four of a strategy, first one that is bought once; -1 elsewhere
     leg_ratios: Columns  # below 0 where sold
+    is_implied: Columns  # strategies that have implied orders (14)
+    has_leg_trades: Columns
     underlying: Columns  # the first, -1 where there is none
     venue: Columns  # 1500
     is_anonymous: Columns
@@ -66,7 +68,6 @@ class Listing:
         self.details = JournalDetails()
         self.definitions = Definitions(trading_date, lambda symbol: self.instruments[self.index_of(symbol)])
         self._index_of: dict[str, int] = {}
-        self._deleted: set[int] = set()
         for name in Listing.__annotations__:
             shape = (self.capacity, MAX_LEGS) if name in ("legs", "leg_ratios") else self.capacity
             setattr(self, name, np.full(shape, -1, np.int64))
@@ -91,8 +92,13 @@ class Listing:
         return [instrument.security_type for instrument in self.instruments]
 
     @property
-    def has_implied_orders(self) -> NDArray[np.bool_]:
-        return np.array([self.definitions.has_implied_orders(spec) for spec in self.instruments], bool)
+    def channel_types(self) -> list[str]:
+        """SecurityType; of a user-defined strategy that of its first leg, on whose channel it is (E4.1)."""
+        return [
+            self.instruments[self._index_of[spec.legs[0].symbol]].security_type
+            if spec.is_user_defined and spec.legs[0].symbol in self._index_of else spec.security_type
+            for spec in self.instruments
+        ]  # fmt: skip
 
     def index_of(self, symbol: str) -> int:
         index = self._index_of.get(symbol)
@@ -136,30 +142,32 @@ class Listing:
     def delete(self, symbol: str) -> list[int]:
         """Delete an instrument, and with it its lending contracts and the strategies that it is a leg of: their rows,
         dependent ones first."""
-        index = self.index_of(symbol)
-        dependents = [
-            other
-            for other in range(len(self))
-            if other not in self._deleted and other != index and self._depends_on(self.instruments[other], symbol)
-        ]
-        for row in (*dependents, index):
-            self._deleted.add(row)
-            del self._index_of[self.instruments[row].symbol]
-        return [*dependents, index]
+        return self._delete([self.index_of(symbol)])
 
     def expire(self, today: date) -> list[int]:
-        """Delete what has matured before a day: the rows."""
-        expired = [
-            spec.symbol for index, spec in enumerate(self.instruments)
-            if index not in self._deleted and spec.maturity is not None and spec.maturity < today
+        """Delete what has matured before a day, and what depends on it: the rows."""
+        return self._delete(
+            [
+                row for row in self._index_of.values()
+                if (maturity := self.instruments[row].maturity) is not None and maturity < today
+            ]
+        )  # fmt: skip
+
+    def _delete(self, rows: list[int]) -> list[int]:
+        symbols = {self.instruments[row].symbol for row in rows}
+        dependents = [
+            row for symbol, row in self._index_of.items()
+            if symbol not in symbols and self._depends_on(self.instruments[row], symbols)
         ]  # fmt: skip
-        return [row for symbol in expired if symbol in self._index_of for row in self.delete(symbol)]
+        for row in (*dependents, *rows):
+            del self._index_of[self.instruments[row].symbol]
+        return [*dependents, *rows]
 
     @staticmethod
-    def _depends_on(spec: InstrumentSpec, symbol: str) -> bool:
+    def _depends_on(spec: InstrumentSpec, symbols: Set[str]) -> bool:
         if spec.type == InstrumentType.LENDING:
-            return any(underlying.symbol == symbol for underlying in spec.underlyings)
-        return any(leg.symbol == symbol for leg in spec.legs)
+            return any(underlying.symbol in symbols for underlying in spec.underlyings)
+        return any(leg.symbol in symbols for leg in spec.legs)
 
     def _check_references(self, spec: InstrumentSpec) -> None:
         for name in (*(leg.symbol for leg in spec.legs), *(underlying.symbol for underlying in spec.underlyings)):
@@ -194,6 +202,8 @@ class Listing:
             "underlying": self._index_of.get(spec.underlyings[0].symbol, -1) if spec.underlyings else -1,
             "venue": ord(rule.venue),
             "is_anonymous": int(spec.is_anonymous),
+            "is_implied": int(spec.is_implied),
+            "has_leg_trades": int(spec.has_leg_trades),
         }
         for name, value in values.items():
             getattr(self, name)[index] = value

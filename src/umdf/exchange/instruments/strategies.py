@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from umdf.exchange.instruments.equities import CENT, ELECTRONIC
 from umdf.exchange.instruments.futures import FUTURES_SEGMENT, OPTIONS_SEGMENT
-from umdf.exchange.instruments.instrument_spec import BUY, SELL, UNIT, InstrumentSpec, Leg
+from umdf.exchange.instruments.instrument_spec import BUY, INDIVIDUAL, SELL, UNIT, InstrumentSpec, Leg
 from umdf.exchange.instruments.instrument_types import InstrumentType
 from umdf.exchange.instruments.isin import numbered_isin
 
 STRATEGY, FINANCIAL_ROLLOVER, AGRICULTURAL_ROLLOVER, USER_DEFINED = 90, 140, 141, 1108  # 762
-MULTILEG, INDIVIDUAL = 16, 3  # 460; 1378: the engine makes the prices of the legs
+MULTILEG = 16  # 460
 EXCHANGE, USER = 0, 1  # 1377
 ROLLED = {"DOL": "DR1", "WDO": "WD1", "IND": "IR1", "WIN": "WI1", "BGI": "BR1", "CCM": "CR1", "ICF": "KR1"}
 AGRICULTURAL = ("BGI", "CCM", "ICF")
@@ -30,11 +30,11 @@ def spreads(futures: Sequence[InstrumentSpec]) -> Iterator[InstrumentSpec]:
         yield InstrumentSpec(
             near.symbol + far.symbol[len(far.asset) :], InstrumentType.STRATEGY, 0, near.asset, "", "MLEG", STRATEGY,
             MULTILEG, "KFXXXX", near.tick // 5, far.reference_price - near.reference_price,
-            decimals=near.decimals + (near.tick // 5 * 10**near.decimals % UNIT > 0), lot=1,
+            decimals=near.decimals + (near.tick // 5 * 10**near.decimals % UNIT > 0), lot=near.lot,
             isin=numbered_isin(near.asset, 20_000 + number), description=f"{near.symbol}-{far.symbol} SPREAD",
             currency=near.currency, segment=FUTURES_SEGMENT, maturity=near.maturity, maturity_code=near.maturity_code,
             strategy_type="FSP", multi_leg_model=EXCHANGE, price_method=INDIVIDUAL, attributes=(ELECTRONIC,),
-            legs=(Leg(near.symbol, SELL), Leg(far.symbol, BUY)), interest=5 * near.interest,
+            legs=(Leg(near.symbol, SELL), Leg(far.symbol, BUY)), is_implied=True, interest=5 * near.interest,
         )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def rollovers(futures: Sequence[InstrumentSpec]) -> Iterator[InstrumentSpec]:
         agricultural = spread.asset in AGRICULTURAL
         yield replace(
             spread, symbol=asset + code, asset=asset, strategy_type="ROL", interest=3 * spread.interest,
-            sub_type=AGRICULTURAL_ROLLOVER if agricultural else FINANCIAL_ROLLOVER,
+            is_implied=False, sub_type=AGRICULTURAL_ROLLOVER if agricultural else FINANCIAL_ROLLOVER,
             isin=numbered_isin(asset, 25_000 + int.from_bytes(code.encode()) % 9_973),
             description=spread.description.replace("SPREAD", "ROLLOVER"),
         )  # fmt: skip

@@ -13,17 +13,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from umdf.errors import UsageError, one_of
-from umdf.exchange.instruments.instrument_spec import InstrumentSpec
+from umdf.exchange.instruments.instrument_spec import BUY, UNIT, InstrumentSpec
 from umdf.exchange.live import schedule as s
 from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import DAY, LIMIT, EntryResult, OrderBook
 from umdf.exchange.publish.news import NewsItem
-from umdf.exchange.session.trading_session import PHASE_NAMES, STATE_NAMES, TRANSITIONS
+from umdf.exchange.session.trading_session import AUCTIONS, PHASE_NAMES, STATE_NAMES, TRANSITIONS
+from umdf.exchange.statistics.statistics import FINAL, PREVIEW, UPDATED
 
 SPECIAL_AUCTION = 8  # 37015 (certification B3.1)
 MAX_SYMBOL = 20
+MIDPOINTS = {"last": 0, "theoretical": 2}  # 37008
+PERCENT_BANDS = ("auction", "rejection")
+SETTLEMENTS = {"preview": PREVIEW, "final": FINAL, "updated": UPDATED}
+STEPS = (*s.DAY_STEPS, s.STOP_WEEK, s.START_WEEK)
 
 
 class Exchange(RunningMarket):
@@ -115,25 +122,95 @@ class Exchange(RunningMarket):
             raise UsageError("only a Reserved state has an opening time", "leave it out")
         self.trading.change_state(index, state, None if opens_in_s is None else self.now_ns + round(opens_in_s * 1e9))
 
+    def pair(self, symbol: str, other: str) -> None:
+        """Let the auctions of two instruments start and end together (15)."""
+        self.trading.simultaneous.pair(self.engine.index_of(symbol), self.engine.index_of(other))
+
+    def extend_auction(self, symbol: str, seconds: float) -> str:
+        """Move the end of an auction; the new end."""
+        end_ns = self.trading.extend_auction(self.engine.index_of(symbol), round(seconds * 1e9))
+        return s.local_datetime(end_ns).isoformat(timespec="milliseconds")
+
+    def close_auction(self, symbol: str) -> None:
+        """End the auction of an instrument now, without asking the one that it is paired with (15.1)."""
+        index = self.engine.index_of(symbol)
+        if int(self.market.instruments[index, k.I_STATE]) not in AUCTIONS or not self.session.is_separated(index):
+            raise UsageError(f"{symbol} is in no auction of its own", "change the phase of its group")
+        self.trading.change_state(index, self.session.phase_of(index))
+
     def set_special_auction(self, symbol: str, is_special: bool = True) -> None:
         """Mark an instrument as in a special auction, or not (SecurityList with 37015=8, script B3.1)."""
         self.modify_instrument(symbol, match_type=SPECIAL_AUCTION if is_special else None)
 
-    def set_band(self, symbol: str, kind: str, low: int, high: int) -> None:
-        """Set a price band (hard, auction, rejection, static), or with `quantity` the quantity band."""
-        self.engine.set_band(symbol, kind, low, high, ts_ns=self.now_ns)
+    def set_band(self, symbol: str, kind: str, low: int, high: int, *, percent_of: str | None = None) -> None:
+        """Set a price band (hard, auction, rejection, static) in prices, or in 1e-9 percent of the last or theoretical
+        price; or with `quantity` the quantity band: the daily average and the largest order."""
+        if percent_of is not None and kind not in PERCENT_BANDS:
+            raise UsageError(f"a {kind} band has no percentage", f"leave it out, or use {one_of(PERCENT_BANDS)} (10.9)")
+        midpoint = None if percent_of is None else MIDPOINTS[percent_of]
+        self.engine.set_band(symbol, kind, low, high, ts_ns=self.now_ns, percent_of=midpoint)
+
+    def run_step(self, name: str) -> None:
+        """Do a step of the schedule now: morning, settlement, end_of_day, stop_week or start_week."""
+        if name not in STEPS:
+            raise UsageError(f"unknown step: {name}", f"use {one_of(STEPS)}")
+        if (name == s.START_WEEK) == self.trading.is_up:
+            is_what = "up already" if self.trading.is_up else "down"
+            raise UsageError(f"the platform is {is_what}", f"use {s.STOP_WEEK if self.trading.is_up else s.START_WEEK}")
+        self.trading.run_step(s.Step(self.now_ns, name))
+
+    # Statistics
+
+    def settle(self, kind: str, symbol: str | None = None, price: int | None = None) -> None:
+        """Publish settlement prices (10.6): a preview, final ones, or updated ones of the previous day; of everything,
+        or of one instrument, with a price of its own if that is given."""
+        if price is not None and symbol is None:
+            raise UsageError("a settlement price without an instrument", "name one")
+        if symbol is not None:
+            self.engine.index_of(symbol)
+        self.statistics.settle(SETTLEMENTS[kind], symbol, price)
+
+    def report_volume(self, symbol: str, venue: str, quantity: int, trades: int, turnover: int) -> None:
+        """Publish the volume of another venue (12.4): O, exercise of options, or X, ex-pit; the turnover is in 1e-4."""
+        self.engine.index_of(symbol)
+        if min(quantity, trades, turnover) < 0:
+            raise UsageError("negative volume", "use 0 or more")
+        self.statistics.report_volume(symbol, venue, quantity, trades, turnover)
+
+    def publish_volatility(self, symbol: str, short_price: int, long_price: int, delta: int) -> None:
+        """Publish the prices of the short and the long option and the delta, in 1e-9 (10.11)."""
+        self.engine.index_of(symbol)
+        self.statistics.publish_volatility(symbol, short_price, long_price, delta)
+
+    def publish_composite(self, symbol: str) -> None:
+        """Publish the prices of its underlyings that the value of an index has (269=D)."""
+        self.engine.index_of(symbol)
+        self.statistics.publish_composite(symbol)
 
     # Instruments
 
     def add_instrument(self, like: str, symbol: str, **changes: Any) -> int:
         """List an instrument like another one; its SecurityID. It follows its group; a user-defined strategy is
-        Forbidden at first (E4.1)."""
+        Forbidden at first (E4.1). The price of a strategy is that of its legs."""
         spec = self._spec(like)
+        if legs := changes.get("legs"):
+            if not spec.legs or len(legs) < 2:
+                raise UsageError(f"{symbol} has {len(legs)} legs like {like}", "use two or more, like a strategy")
+            changes["reference_price"] = sum(
+                (1 if leg.side == BUY else -1) * (leg.ratio * self._spec(leg.symbol).reference_price // UNIT)
+                for leg in legs
+            )
         security_id = max(instrument.security_id for instrument in self.listing.instruments) + 1
         new = replace(spec, symbol=symbol, security_id=security_id, isin="", **changes)
         self._check_spec(new)
         self.changes.add(new)
         return security_id
+
+    def migrate(self, symbols: Sequence[str]) -> None:
+        """Move instruments to another segment: their orders are sent again with new ids (9.1)."""
+        for symbol in symbols:
+            self.engine.index_of(symbol)
+        self.engine.restate_orders(self.now_ns, symbols, new_ids=True)
 
     def modify_instrument(self, symbol: str, **changes: Any) -> None:
         """Change the definition of an instrument: its lot, its description …"""
@@ -144,7 +221,9 @@ class Exchange(RunningMarket):
     def delete_instrument(self, symbol: str) -> list[str]:
         """Delete an instrument, its book, and what depends on it: the symbols (7.3)."""
         self._spec(symbol)
-        return [self.listing.symbols[index] for index in self.changes.delete(symbol)]
+        rows = self.changes.delete(symbol)
+        self.trading.forget(rows)
+        return [self.listing.symbols[index] for index in rows]
 
     def _spec(self, symbol: str) -> InstrumentSpec:
         return self.listing.instruments[self.engine.index_of(symbol)]
@@ -170,7 +249,7 @@ class Exchange(RunningMarket):
     def reset_sequences(self, protocol: str, channel: int) -> None:
         """Number a channel from 1 again: a failover (FIX/FAST: SequenceReset; Binary: the next sequence version)."""
         self.flush()
-        self.publication.reset_sequences(self.now_ns, protocol, channel)
+        self.publication.reset_sequences(protocol, channel, self.now_ns)
 
     def publish_news(
         self,
@@ -184,7 +263,8 @@ class Exchange(RunningMarket):
         language: str = "",
         url: str = "",
     ) -> None:
-        """Publish news: on the named channels, or on all that carry orders; about some instruments (146)."""
+        """Publish news about some instruments (146) or none: on the named channels; else on those of the markets of
+        the instruments (legacy 12.3: derivatives news on all derivatives channels); else on all that carry orders."""
         known = {channel.channel for channel in self.settings.channels}
         for channel in channels:
             if channel not in known:
@@ -192,7 +272,20 @@ class Exchange(RunningMarket):
         if not headline:
             raise UsageError("news without a headline", "give one")
         related = tuple(self.engine.index_of(symbol) for symbol in symbols)
-        self.add_news(NewsItem(headline, text, tuple(channels), source, news_id, language, url, related))
+        chosen = tuple(channels) or self._channels_of_markets(related)
+        self.add_news(NewsItem(headline, text, chosen, source, news_id, language, url, related))
+
+    def _channels_of_markets(self, instruments: Sequence[int]) -> tuple[int, ...]:
+        """The channels that carry instruments of the same markets as some."""
+        found: set[int] = set()
+        group = self.listing.group
+        for market in s.MARKETS:
+            groups = self.trading.groups_of_market(market)
+            if np.isin(group[list(instruments)], groups).any():
+                of_market = np.isin(group, groups)
+                publishers = self.publication.publishers
+                found |= {each.settings.channel for each in publishers if (each.is_member & of_market).any()}
+        return tuple(sorted(found))
 
     # What is going on
 
@@ -209,6 +302,7 @@ class Exchange(RunningMarket):
             "trades": int(table[:, k.I_TRADES].sum()),
             "orders": int((table[:, k.I_BIDS] + table[:, k.I_ASKS]).sum()),
             "separated": [self.listing.symbols[index] for index in self.session.separated().tolist()],
+            "pairs": [[self.listing.symbols[index] for index in pair] for pair in self.trading.simultaneous.pairs()],
             "channels": [
                 {
                     "channel": publisher.settings.channel,

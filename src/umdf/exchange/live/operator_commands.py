@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from umdf.errors import UmdfError, UsageError, did_you_mean, one_of
-from umdf.exchange.live.exchange import Exchange
+from umdf.exchange.instruments.catalogue_file import read_legs
+from umdf.exchange.instruments.instrument_spec import UNIT, Leg
+from umdf.exchange.live.exchange import MIDPOINTS, SETTLEMENTS, STEPS, Exchange
 from umdf.exchange.live.schedule import days_since_1970
 from umdf.exchange.matching.orders import ASK, BID, DAY, GTC, GTD, LIMIT, MARKET, MARKET_TO_LIMIT, MOA, MOC, OrderBook
 from umdf.exchange.session.trading_session import PHASE_NAMES, STATE_NAMES
@@ -49,6 +51,10 @@ def _choice(choices: Mapping[str, Any]) -> Callable[[Any], Any]:
     return read
 
 
+def _choice_of(names: Iterable[str]) -> Callable[[Any], Any]:
+    return _choice({name.lower(): name for name in names})
+
+
 def _price(value: Any) -> int:
     if isinstance(value, bool | float):
         raise ValueError('a price as text, as "32.45"')
@@ -59,6 +65,16 @@ def _price(value: Any) -> int:
     if not price.is_finite() or price != price.to_integral_value() or abs(price) > MAX_PRICE * 10**9:
         raise ValueError("a price of at most nine decimals, below 1e9")
     return int(price)
+
+
+def _amount(value: Any) -> int:
+    try:
+        amount = Decimal(str(value)) * 10**4
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if isinstance(value, bool | float) or not amount.is_finite() or amount % 1 or abs(amount) >= 1 << 63:
+        raise ValueError('an amount of at most four decimals, as text: "1250000.50"')
+    return int(amount)
 
 
 def _whole(value: Any) -> int:
@@ -92,6 +108,13 @@ def _list_of(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
     return read_all
 
 
+def _legs(value: Any) -> tuple[Leg, ...]:
+    try:
+        return read_legs(value)
+    except (ValueError, AttributeError):
+        raise ValueError('legs, as "sell WINZ26; buy 2 WING27"') from None
+
+
 def _date(value: Any) -> int:
     try:
         return days_since_1970(date.fromisoformat(value))
@@ -101,8 +124,8 @@ def _date(value: Any) -> int:
 
 Reader = Callable[[Any], Any]
 SIDE, ORDER_TYPE, TIME_IN_FORCE = _choice(SIDES), _choice(ORDER_TYPES), _choice(TIMES_IN_FORCE)
-PROTOCOL = _choice({"sbe": "sbe", "fast": "fast"})
-BAND = _choice({name: name for name in ("hard", "auction", "rejection", "static", "quantity")})
+PROTOCOL = _choice_of(("sbe", "fast"))
+BAND = _choice_of(("hard", "auction", "rejection", "static", "quantity"))
 CHANNEL: dict[str, Reader] = {"protocol": PROTOCOL, "channel": _whole}
 DEAL: dict[str, Reader] = {"symbol": _text, "price": _price, "size": _whole, "buyer": _whole, "seller": _whole}
 
@@ -146,6 +169,14 @@ def _change_phase(exchange: Exchange, groups: tuple[str, ...], phase: int, after
     exchange.change_phase(groups, phase, after_market=after_market)
 
 
+def _set_band(exchange: Exchange, symbol: str, kind: str, low: int, high: int, **more: Any) -> None:
+    if kind == "quantity":
+        if low % UNIT or high % UNIT or low < 0 or high <= 0:
+            raise UsageError("a quantity band of quantities that cannot be", "use whole numbers, as 100000 5000000")
+        low, high = low // UNIT, high // UNIT
+    exchange.set_band(symbol, kind, low, high, **more)
+
+
 def _book(exchange: Exchange, symbol: str, depth: int = 10) -> Any:
     return shown_book(exchange.book(symbol), depth)
 
@@ -171,10 +202,27 @@ COMMANDS: dict[str, Command] = {
     "state": Command(
         Exchange.change_state, {"symbol": _text, "state": _choice(STATES)}, {"opens_in_s": _seconds}
     ),
+    "pair": Command(Exchange.pair, {"symbol": _text, "other": _text}, {}),
+    "extend_auction": Command(Exchange.extend_auction, {"symbol": _text, "seconds": _seconds}, {}),
+    "close_auction": Command(Exchange.close_auction, {"symbol": _text}, {}),
     "special_auction": Command(Exchange.set_special_auction, {"symbol": _text}, {"is_special": _flag}),
-    "band": Command(Exchange.set_band, {"symbol": _text, "kind": BAND, "low": _price, "high": _price}, {}),
+    "band": Command(
+        _set_band, {"symbol": _text, "kind": BAND, "low": _price, "high": _price}, {"percent_of": _choice_of(MIDPOINTS)}
+    ),
+    "settle": Command(Exchange.settle, {"kind": _choice_of(SETTLEMENTS)}, {"symbol": _text, "price": _price}),
+    "volume": Command(
+        Exchange.report_volume,
+        {"symbol": _text, "venue": _choice_of("OX"), "quantity": _whole, "trades": _whole, "turnover": _amount}, {},
+    ),
+    "volatility": Command(
+        Exchange.publish_volatility, {"symbol": _text, "short_price": _price, "long_price": _price, "delta": _price}, {}
+    ),
+    "composite": Command(Exchange.publish_composite, {"symbol": _text}, {}),
+    "migrate": Command(Exchange.migrate, {"symbols": _list_of(_text)}, {}),
+    "step": Command(Exchange.run_step, {"name": _choice_of(STEPS)}, {}),
     "add_instrument": Command(
-        Exchange.add_instrument, {"like": _text, "symbol": _text}, {"description": _text, "lot": _whole}
+        Exchange.add_instrument, {"like": _text, "symbol": _text},
+        {"description": _text, "lot": _whole, "legs": _legs},
     ),
     "modify_instrument": Command(Exchange.modify_instrument, {"symbol": _text}, {"description": _text, "lot": _whole}),
     "delete_instrument": Command(Exchange.delete_instrument, {"symbol": _text}, {}),
@@ -189,6 +237,9 @@ COMMANDS: dict[str, Command] = {
     "failover": Command(Exchange.reset_sequences, CHANNEL, {}),
     "status": Command(Exchange.status, {}, {}),
 }  # fmt: skip
+
+
+WHILE_DOWN = ("status", "book", "step")  # nothing that would have to be published
 
 
 def answer(exchange: Exchange, line: bytes) -> bytes:
@@ -211,6 +262,8 @@ def _run(exchange: Exchange, line: bytes) -> Any:
     if not isinstance(name, str) or name not in COMMANDS:
         close = difflib.get_close_matches(str(name), COMMANDS, 1)
         raise UsageError(f"unknown command: {name}", did_you_mean(close) if close else f"use {one_of(COMMANDS)}")
+    if not exchange.trading.is_up and name not in WHILE_DOWN:
+        raise UsageError("the platform is down until Sunday 12:00", "start it with `umdf exchange step start_week`")
     result = COMMANDS[name].run(exchange, request)
     return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
 

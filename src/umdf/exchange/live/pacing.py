@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 NEVER = 1 << 62
+MAX_STEP_NS = 500_000_000  # of the simulated clock, so that loops and heartbeats keep their pace at any speed
 
 
 class Advances(Protocol):
@@ -31,13 +32,14 @@ def run_paced(
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
     """Advance the exchange tick by tick, and call `wait` with the seconds in between. What is late is not skipped: the
-    next tick is longer."""
+    next ticks are longer, and without a pause."""
     first_ns, started_ns = exchange.now_ns, clock_ns()
     end_ns = NEVER if pace.duration_s is None else first_ns + round(pace.duration_s * 1e9)
     tick_ns = pace.tick_ms * 1_000_000
     next_ns = started_ns
     while exchange.now_ns < end_ns and not is_stopped():
-        next_ns = max(next_ns + tick_ns, clock_ns())
+        is_late = first_ns + round((clock_ns() - started_ns) * pace.speed) > exchange.now_ns + MAX_STEP_NS
+        next_ns = clock_ns() if is_late else max(next_ns + tick_ns, clock_ns())
         wait(max(next_ns - clock_ns(), 0) / 1e9)
         due_ns = first_ns + round((clock_ns() - started_ns) * pace.speed)
-        exchange.advance(min(max(due_ns, exchange.now_ns), end_ns))
+        exchange.advance(min(max(due_ns, exchange.now_ns), exchange.now_ns + MAX_STEP_NS, end_ns))

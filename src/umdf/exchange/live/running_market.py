@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.catalogue import generate_catalogue
 from umdf.exchange.instruments.catalogue_file import load_catalogue
+from umdf.exchange.instruments.contract_terms import ContractTerms
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.live import schedule as s
 from umdf.exchange.live.settings import ExchangeSettings
@@ -60,14 +61,17 @@ class RunningMarket:
         self.session = TradingSession(self.market, self.flush)
         self.changes = IntradayChanges(self.market, self.session)
         self.statistics = Statistics(self.market, self.flush)
+        self._terms = ContractTerms(self.listing)
         self._news: list[NewsItem] = []
         publishers = [
             PUBLISHERS[channel.protocol](channel, self.listing, open_sinks(channel), history, self._news)
             for channel in settings.channels
         ]
         self.publication = Publication(publishers, self, self._phase_records)
-        self.records = 0  # of the journal
+        self.records = self.trades = 0  # of the journal
         self.trading = TradingSteps(self)
+        for pair in settings.pairs:
+            self.trading.simultaneous.pair(*map(self.listing.index_of, pair))
         self._start()
 
     # Time
@@ -84,6 +88,7 @@ class RunningMarket:
             for step in chain([s.Step(self.now_ns, s.START_WEEK)], earlier):
                 if step.ts_ns == self.now_ns or step.name != s.START_WEEK:
                     self.trading.run_step(step)
+        self.trading.simultaneous.run_due(NEVER)  # of auctions that have ended before the start
         self.flush()
 
     def advance(self, now_ns: int) -> None:
@@ -126,15 +131,17 @@ class RunningMarket:
         """Publish the journal so far, and what else every channel sends by now; while the platform is down, nothing."""
         records = self.engine.take_records()
         self.records += len(records)
+        self.trades += int((records[:, k.KIND] == k.TRADE).sum())
         self.trading.watch_auctions(records)
         mark_after_market(records, self.listing.group, self.session.is_after_market)
+        self._terms.add_to(records, self.trading.trading_date)
         self.statistics.on_trades(records)
         if self.trading.is_up:
             self.publication.publish(records, max(self.now_ns, self.market.now))
 
     def restart_numbering(self) -> None:
         """Number the incremental streams from 1 again, at the start of a week."""
-        self.publication.reset_sequences(self.now_ns)
+        self.publication.start_week(self.now_ns)
 
     # What the publication reads
 
@@ -145,6 +152,7 @@ class RunningMarket:
     def snapshots(self, first: int, stop: int) -> tuple[Records, int]:
         records, next_index = self.market.snapshots(first, stop)
         mark_after_market(records, self.listing.group, self.session.is_after_market)
+        self._terms.add_to(records, self.trading.trading_date)
         return records, next_index
 
     def _phase_records(self) -> Records:
@@ -157,12 +165,8 @@ class RunningMarket:
 
     def add_news(self, item: NewsItem) -> None:
         self._news.append(item)
-        self.market.append(k.NEWS, None, id=len(self._news) - 1)
-
-    @property
-    def trade_count(self) -> int:
-        """Trades of the session."""
-        return int(self.market.instruments[:, k.I_TRADES].sum())
+        for number in range(1, len(item.parts) + 1):
+            self.market.append(k.NEWS, None, id=len(self._news) - 1, position=number)
 
     def close(self) -> None:
         """Publish what is left, and close all sinks."""

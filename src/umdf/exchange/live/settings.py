@@ -84,6 +84,8 @@ class ExchangeSettings:
     start: datetime = DEFAULT_START  # local time of São Paulo
     messages_per_s: float = 1_000  # of the order flow, about; 0: only what the operator enters
     tick_ms: int = 5
+    pairs: tuple[tuple[str, str], ...] = ()  # symbols whose auctions start and end together (15)
+    synchronization_ms: int = 1_000  # that the query to a paired instrument and its reply take
     control: Path | None = None  # the socket of the operator
     network: Network = field(default_factory=Network)
     timetable: Timetable = field(default_factory=Timetable)
@@ -97,6 +99,7 @@ class ExchangeSettings:
             ("seed", self.seed, 0, (1 << 63) - 1),
             ("messages_per_s", self.messages_per_s, 0, MAX_RATE),
             ("tick_ms", self.tick_ms, 1, 1_000),
+            ("synchronization_ms", self.synchronization_ms, 0, 1_000),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"exchange.{key} out of range: {value}", f"use {low} to {high}")
@@ -134,8 +137,7 @@ class _Reader:
         exchange = self._table("exchange")
         types: dict[str, type | tuple[type, ...]] = {
             "instruments": int, "catalogue": str, "seed": int, "start": (str, datetime), "messages_per_s": (int, float),
-            "tick_ms": int, "control": str,
-            "history": str,
+            "tick_ms": int, "control": str, "history": str, "pairs": list, "synchronization_ms": int,
         }  # fmt: skip
         _require_types("exchange", exchange, types)
         for key in ("catalogue", "history"):
@@ -143,6 +145,8 @@ class _Reader:
                 exchange[key] = self.directory / exchange[key]
         if "control" in exchange:
             exchange["control"] = Path(exchange["control"])  # of the working directory, where the operator looks for it
+        if "pairs" in exchange:
+            exchange["pairs"] = tuple(map(_pair_of, exchange["pairs"]))
         if "start" in exchange:
             exchange["start"] = _start_of(exchange["start"])
         network = self._network()
@@ -294,6 +298,13 @@ def _require_types(table: str, values: Mapping[str, Any], types: Mapping[str, ty
     for key, value in values.items():
         if not isinstance(value, types[key]) or (isinstance(value, bool) and types[key] is not bool):
             raise ConfigError(f"{table}: invalid {key}: {value!r}", "see docs/exchange.md for the keys of the file")
+
+
+def _pair_of(value: Any) -> tuple[str, str]:
+    match value:
+        case [str(symbol), str(other)]:
+            return symbol, other
+    raise ConfigError(f"exchange.pairs: not two symbols: {value}", 'write [["DOLF27", "WDOF27"]]')
 
 
 def _start_of(value: str | datetime) -> datetime:

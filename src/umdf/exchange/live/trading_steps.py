@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from umdf.errors import UsageError
 from umdf.exchange.bulk.settings import SECOND_NS
 from umdf.exchange.instruments.instrument_types import InstrumentType, types_where
 from umdf.exchange.live import schedule as s
+from umdf.exchange.live.simultaneous_auctions import SimultaneousAuctions
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Indices, Records
 from umdf.exchange.session.resets import reset_book
@@ -22,7 +24,10 @@ from umdf.exchange.statistics.statistics import FINAL
 if TYPE_CHECKING:
     from umdf.exchange.live.running_market import RunningMarket
 
-EQUITY_TYPES = (*types_where("is_equity"), InstrumentType.OPTION, InstrumentType.INDEX)  # the others: derivatives
+EQUITY_TYPES = (  # the others: derivatives; lending and fixed income are of the equities segment (13.1, 13.2)
+    *types_where("is_equity"), InstrumentType.OPTION, InstrumentType.INDEX, InstrumentType.LENDING,
+    InstrumentType.FIXED_INCOME,
+)  # fmt: skip
 PERIOD_NS = 30 * SECOND_NS  # of trade volumes and of looks at the theoretical prices (12.1)
 EXTENSION_NS, MAX_EXTENSIONS = 60 * SECOND_NS, 2
 EXTENSION_SHARE = 0.01  # a theoretical price that moves more in the last period extends its auction
@@ -38,14 +43,24 @@ class TradingSteps:
         self._next_period = NEVER
         self._auction_ends: dict[int, int] = {}  # of instruments in an auction of their own: when it ends
         self._extensions: dict[int, int] = {}  # how often the auction of an instrument was extended
+        self.simultaneous = SimultaneousAuctions(running, self._auction_ends)
         self._theoretical = np.zeros(len(running.market.instruments), np.int64)  # a period ago; 0: none
-        equities = set(self._session.groups_of(*EQUITY_TYPES))
+        equities = self._equity_groups()
         every = range(len(self._listing.groups))
         self._groups = {
             s.EQUITIES: [group for group in every if group in equities],
             s.DERIVATIVES: [group for group in every if group not in equities],
             "": list(every),
         }
+
+    def _equity_groups(self) -> set[int]:
+        """A strategy is of the market of its first leg."""
+        listing = self._listing
+        is_equity = listing.of_types(EQUITY_TYPES)
+        for index, spec in enumerate(listing.instruments):
+            if spec.legs:
+                is_equity[index] = is_equity[listing.index_of(spec.legs[0].symbol)]
+        return set(listing.group[is_equity].tolist())
 
     @property
     def is_trading(self) -> bool:
@@ -54,7 +69,7 @@ class TradingSteps:
 
     @property
     def next_due_ns(self) -> int:
-        return min(self._next_period, *self._auction_ends.values(), NEVER)
+        return min(self._next_period, self.simultaneous.next_due_ns, *self._auction_ends.values(), NEVER)
 
     def run_step(self, step: s.Step) -> None:
         STEPS[step.name](self, step.market)
@@ -64,8 +79,10 @@ class TradingSteps:
         for index in [index for index, end_ns in self._auction_ends.items() if end_ns <= now_ns]:
             del self._auction_ends[index]
             if not self._extend(index):
-                self._session.rejoin(index)
                 self._extensions.pop(index, None)
+                if not self.simultaneous.query(index):
+                    self._session.rejoin(index)
+        self.simultaneous.run_due(now_ns)
         if now_ns >= self._next_period:
             self._next_period = now_ns + PERIOD_NS if self.is_trading else NEVER
             self._running.statistics.advance(now_ns)
@@ -86,9 +103,12 @@ class TradingSteps:
         self.is_up, self._next_period = False, NEVER
 
     def morning(self, _: str) -> None:
-        """Closing prices of the day before, limits; orders good till a date or cancelled are sent again (37016)."""
-        self.trading_date = s.days_since_1970(s.local_datetime(self._running.now_ns).date())
+        """What has matured is deleted; closing prices of the day before, limits; orders good till a date or cancelled
+        are sent again (37016)."""
+        today = s.local_datetime(self._running.now_ns).date()
+        self.trading_date = s.days_since_1970(today)
         self._running.publication.start_day(self.trading_date)
+        self.forget(self._running.changes.expire(today))
         listed = np.flatnonzero(self._market.is_listed)
         self._running.statistics.publish_start_of_day(listed)
         self._running.statistics.advance(self._running.now_ns)
@@ -101,7 +121,7 @@ class TradingSteps:
         """The orders of the day expire, the statistics of the session are reset (1174=4), and the closing prices become
         those of the day before."""
         self._running.engine.expire_orders(self._running.now_ns, self.trading_date)
-        for index in np.flatnonzero(self._market.instruments[:, k.I_EVENT] == SEPARATES).tolist():
+        for index in self._session.separated().tolist():
             self._session.rejoin(index)
         table, closing = self._market.instruments, self._market.statistic_values(k.S_CLOSING)
         closed = closing[:, k.V_PRESENT] != 0
@@ -186,6 +206,7 @@ class TradingSteps:
         ends then. In the state Close the orders of the day leave its book (script B2.11)."""
         engine = self._running.engine
         self._auction_ends.pop(index, None)
+        self.simultaneous.forget(index)
         if state == k.CLOSE:
             self._end_auction_of(index, state)
             engine.expire_orders(self._running.now_ns, self.trading_date, self._listing.symbols[index])
@@ -195,6 +216,8 @@ class TradingSteps:
             self._session.separate(index, state, k.NULL if opens_at_ns is None else opens_at_ns)
         if opens_at_ns is not None:
             self._auction_ends[index] = opens_at_ns
+        if state == k.RESERVED:
+            self.simultaneous.start(index)
         if state == k.FINAL_CLOSING_CALL:
             engine.trigger_market_on_close(self._running.now_ns)
 
@@ -215,7 +238,38 @@ class TradingSteps:
         for index, opens_at_ns in records[started & (records[:, k.INSERT] != k.NULL)][
             :, [k.INSTRUMENT, k.INSERT]
         ].tolist():
-            self._auction_ends.setdefault(index, opens_at_ns)
+            if index not in self._auction_ends:
+                self._auction_ends[index] = opens_at_ns
+                self.simultaneous.start(index)
+
+    def extend_auction(self, index: int, duration_ns: int) -> int:
+        """Move the end of an auction; the new one."""
+        end_ns = self._end_of_auction(index)
+        if end_ns is None:
+            reason = f"{self._listing.symbols[index]} is in no auction that has an end"
+            raise UsageError(reason, "start one with a time")
+        self._set_end(index, end_ns + duration_ns)
+        return end_ns + duration_ns
+
+    def _end_of_auction(self, index: int) -> int | None:
+        """When the auction of an instrument ends: its own, or that of the phase of its group; None without an end."""
+        if int(self._market.instruments[index, k.I_STATE]) not in AUCTIONS or self._session.is_separated(index):
+            return self._auction_ends.get(index)
+        steps = self._running.schedule.steps_after(self._running.now_ns)
+        groups = self._groups
+        return next(step.ts_ns for step in steps if step.market and self._listing.group[index] in groups[step.market])
+
+    def _set_end(self, index: int, end_ns: int) -> None:
+        self._auction_ends[index] = end_ns
+        state = int(self._market.instruments[index, k.I_STATE])
+        opens_at = end_ns if state == k.RESERVED else k.NULL  # 342: a closing call opens nothing
+        self._session.change_state(index, state, SEPARATES, opens_at)
+
+    def forget(self, instruments: Iterable[int]) -> None:
+        """Instruments are deleted: nothing of theirs ends any more."""
+        for index in instruments:
+            self._auction_ends.pop(index, None)
+            self._extensions.pop(index, None)
 
     # Auctions
 
@@ -223,10 +277,9 @@ class TradingSteps:
         """End the auctions of a group that leaves them (11.1)."""
         if int(self._session.phases[group]) not in AUCTIONS or phase in AUCTIONS:
             return
-        if extends:
-            for index in self._session.listed(group).tolist():
-                if not self._session.is_separated(index):
-                    self._extend(index)
+        for index in self._session.listed(group).tolist():
+            if not self._session.is_separated(index) and not (extends and self._extend(index)):
+                self.simultaneous.query(index)
         self._session.end_auctions(group)
 
     def _rejoin_auctions(self, groups: list[int]) -> None:
@@ -234,6 +287,7 @@ class TradingSteps:
         for index in [index for index in self._auction_ends if self._listing.group[index] in groups]:
             del self._auction_ends[index]
             self._session.rejoin(index)
+        self.simultaneous.end_all(groups)
 
     def _extend(self, index: int) -> bool:
         """Extend an auction whose theoretical price has moved in the last period; whether it is."""
@@ -241,10 +295,8 @@ class TradingSteps:
         has_moved = before > 0 and price > 0 and abs(price - before) > EXTENSION_SHARE * before
         if not has_moved or self._extensions.get(index, 0) >= MAX_EXTENSIONS:
             return False
-        end_ns = self._running.now_ns + EXTENSION_NS
         self._extensions[index] = self._extensions.get(index, 0) + 1
-        self._auction_ends[index] = end_ns
-        self._session.change_state(index, int(self._market.instruments[index, k.I_STATE]), SEPARATES, end_ns)
+        self._set_end(index, self._running.now_ns + EXTENSION_NS)
         return True
 
     def _theoretical_prices(self) -> Indices:

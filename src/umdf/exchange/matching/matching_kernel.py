@@ -8,23 +8,40 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.exchange.matching.book_side_kernel import insert, order_count, price_of, set_order_count, side_address
+from umdf.exchange.matching.book_side_kernel import insert, order_count, price_of, remove, set_order_count, side_address
 from umdf.exchange.matching.journal_kernel import emit
 from umdf.exchange.matching.memory_layout_kernel import (
     ADD,
     AGGRESSOR_OFFSET,
+    C_LEG,
     C_REGULAR,
     CANCELLED,
     CHANGE,
     DELETE,
     FILL_BYTES,
     FILLS_OFFSET,
+    FIRST_IMPLIED_ID,
     I_CAPACITY,
+    I_HAS_LEG_TRADES,
+    I_IS_QUEUED,
+    I_LEGS,
+    I_RATIOS,
+    I_STATE,
+    I_STRATEGIES,
+    I_STRATEGY_COUNT,
+    IMPLIED,
     IMPLIED_ID,
+    IMPLIED_QUEUE,
+    IMPLIED_QUEUE_COUNT,
+    INSTRUMENT_BYTES,
+    INSTRUMENTS,
     LAST,
+    LAST_KEY,
     LIFETIMES,
     MAX_FILLS,
     MAX_FLOW_FILLS,
+    MAX_LEGS,
+    NO_SIDE,
     NULL,
     O_DISPLAY,
     O_FIRM,
@@ -34,6 +51,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     O_RESERVE,
     O_SIZE,
     O_TERMS,
+    OPEN,
     ORDER_BYTES,
     ORDER_ID,
     ORDER_WORDS,
@@ -41,19 +59,20 @@ from umdf.exchange.matching.memory_layout_kernel import (
     RESTING_ID,
     SCRATCH,
     STP_MASK,
+    STRATEGIES,
     TRADED,
 )
 from umdf.exchange.matching.order_expiry_kernel import push_expiry
 from umdf.exchange.matching.order_index_kernel import remember, rename
 from umdf.exchange.matching.random_kernel import random_bits, sample_quantile
 from umdf.exchange.matching.trade_kernel import (
-    FIRST_IMPLIED_ID,
     NEVER_BUSTED,
+    emit_execution_statistics,
     emit_execution_summary,
-    emit_leg_trades,
     emit_trade,
     emit_trade_statistics,
     implied_flag,
+    last_or_closing_price,
     opening_condition,
     side_code,
 )
@@ -135,8 +154,9 @@ def match_aggressor(t, instrument, instrument_index, side, aggressor, rest_mode,
     """Match an order (its key, size, display, firm and terms) with what rests at its price or better, as one event.
 
     After the refill of a disclosed order, which queues behind, nothing deeper is matched, no implied order either (the
-    least priority at a price, 14): that is for the next event. Return the quantity for it; of the order flow it is
-    cancelled instead. Where the next order is one that it must not trade with, the rest is cancelled too.
+    least priority at a price, 14), and after an implied order nothing at all, as another one may follow from the legs:
+    that is for the next event. Return the quantity for it; of the order flow it is cancelled instead. Where the next
+    order is one that it must not trade with, the rest is cancelled too.
     """
     opposite, key, quantity = 1 - side, load_i64(aggressor, O_KEY * 8), load_i64(aggressor, O_SIZE * 8)
     firm, of_flow, owner = load_i64(aggressor, O_FIRM * 8), load_i64(aggressor, O_TERMS * 8) == 0, owner_of(aggressor)
@@ -151,24 +171,29 @@ def match_aggressor(t, instrument, instrument_index, side, aggressor, rest_mode,
         -key,
         0,
     )
-    price, last_key, is_own = np.int64(NULL), np.int64(0), False
+    price, last_key, is_own, implied = np.int64(NULL), np.int64(0), False, np.int64(0)
     while at >= 0 and left > 0:
         order = orders + at * ORDER_BYTES
         resting_key, size = load_i64(order, O_KEY * 8), load_i64(order, O_SIZE * 8)
-        if resting_key < floor or (refills > 0 and load_i64(order, O_ID * 8) >= FIRST_IMPLIED_ID):
+        is_implied = load_i64(order, O_ID * 8) >= FIRST_IMPLIED_ID
+        if resting_key < floor or (refills > 0 and is_implied):
             break
         is_own = owner != 0 and owner_of(order) == owner
         if is_own or filled_orders == max_fills:
             break
         price, last_key = price_of(instrument, opposite, resting_key), resting_key
+        if is_implied:
+            implied = min(left, size)
         if left < size:
             partial_size, filled, left = left, filled + left, np.int64(0)
             break
         left, filled, filled_orders, at = left - size, filled + size, filled_orders + 1, at - 1
         if load_i64(order, O_RESERVE * 8) > 0:
             floor, refills = resting_key, refills + 1
-    continues = left > 0 and not is_own and (refills > 0 or filled_orders == max_fills)
-    if continues and refills == 0:
+        if is_implied:
+            break
+    continues = left > 0 and not is_own and (refills > 0 or implied > 0 or filled_orders == max_fills)
+    if continues and refills == 0 and implied == 0:
         continues = of_flow or (at >= 0 and load_i64(orders, at * ORDER_BYTES + O_KEY * 8) >= -key)
     rests = left > 0 and not is_own and not continues and rest_mode != REST_NEVER
     is_cancelled = left > 0 and not rests and (of_flow or not continues)
@@ -186,7 +211,8 @@ def match_aggressor(t, instrument, instrument_index, side, aggressor, rest_mode,
         if i == 0:
             first = at_price
         buyer, seller = (firm, maker) if side == 0 else (maker, firm)
-        flags, bust_bits = implied_flag(order_id), bits >> min(i, 62) if of_flow else np.int64(NEVER_BUSTED)
+        flags = implied_flag(order_id)
+        bust_bits = bits >> min(i, 62) if of_flow and flags == 0 else np.int64(NEVER_BUSTED)
         emit_trade(t, instrument, ts, side_code(side), at_price, size, buyer, seller, conditions, flags, bust_bits)
         fill = scratch + FILLS_OFFSET + i * FILL_BYTES
         store_i64(fill, 0, at_price)
@@ -208,8 +234,10 @@ def match_aggressor(t, instrument, instrument_index, side, aggressor, rest_mode,
         if rest_mode == REST_AT_LAST_PRICE:
             store_i64(aggressor, O_KEY * 8, -last_key)
         rest_remainder(t, instrument, instrument_index, side, aggressor, left, bits, ts)
-    emit_leg_trades(t, instrument, ts, fills, filled, side == 0, firm)
+    regular_fills = fills - (1 if implied > 0 else 0)
+    emit_leg_trades(t, instrument, ts, regular_fills, filled - implied, implied, side, firm)
     emit_trade_statistics(t, instrument, ts, first, low, high, LAST)
+    store_i64(t, LAST_KEY * 8, last_key)
     store_i64(t, TRADED * 8, load_i64(t, TRADED * 8) + filled)
     if is_cancelled:
         store_i64(t, CANCELLED * 8, load_i64(t, CANCELLED * 8) + left)
@@ -249,7 +277,8 @@ def delete_matched(t, instrument, side, filled_orders, ts):
         order = orders + (count - 1 - i) * ORDER_BYTES
         price, size = price_of(instrument, side, load_i64(order, O_KEY * 8)), load_i64(order, O_SIZE * 8)
         order_id = load_i64(order, O_ID * 8)
-        emit(t, instrument, DELETE, ts, 0, side_code(side), price, size, order_id, NULL, NULL, 1, NULL, NULL, NULL)
+        flags = implied_flag(order_id)
+        emit(t, instrument, DELETE, ts, flags, side_code(side), price, size, order_id, NULL, NULL, 1, NULL, NULL, NULL)
     set_order_count(instrument, side, count - filled_orders)
 
 
@@ -266,3 +295,106 @@ def reduce_order(t, instrument, side, index, size, ts, flags):
         t, instrument, CHANGE, ts, flags, side_code(side), price, size, order_id, firm, before, position, insert_ts,
         NULL, NULL,
     )  # fmt: skip
+
+
+@outlined
+def cancel_order(t, instrument, side, index, ts, flags):
+    """Cancel an order."""
+    order = side_address(t, instrument, side) + index * ORDER_BYTES
+    price, size = price_of(instrument, side, load_i64(order, O_KEY * 8)), load_i64(order, O_SIZE * 8)
+    order_id, position = load_i64(order, O_ID * 8), order_count(instrument, side) - index
+    flags |= implied_flag(order_id)
+    emit(
+        t, instrument, DELETE, ts, flags, side_code(side), price, size, order_id, NULL, NULL, position, NULL, NULL, NULL
+    )
+    remove(t, instrument, side, index)
+
+
+# Strategies and their legs
+
+
+@outlined
+def queue_strategies(t, instrument):
+    """The book or the state of an instrument has changed: the implied orders of its strategies have to be derived."""
+    first, rows = load_i64(instrument, I_STRATEGIES * 8), load_i64(t, INSTRUMENTS * 8)
+    for i in range(load_i64(instrument, I_STRATEGY_COUNT * 8)):
+        row = load_i64(load_i64(t, STRATEGIES * 8), (first + i) * 8)
+        strategy = rows + row * INSTRUMENT_BYTES
+        if load_i64(strategy, I_IS_QUEUED * 8) == 0:
+            count = load_i64(t, IMPLIED_QUEUE_COUNT * 8)
+            store_i64(load_i64(t, IMPLIED_QUEUE * 8), count * 8, row)
+            store_i64(t, IMPLIED_QUEUE_COUNT * 8, count + 1)
+            store_i64(strategy, I_IS_QUEUED * 8, 1)
+
+
+@outlined
+def emit_leg_trades(t, instrument, ts, fills, filled, implied, side, firm):
+    """A trade of a strategy is a trade of each leg too (10.1, 1378). The first leg, which is bought once, has the price
+    that the others leave of that of the strategy; they trade at their last prices. What an implied order has traded
+    trades with the orders of the legs instead (14.3)."""
+    base, fill_list = load_i64(t, INSTRUMENTS * 8), load_i64(t, SCRATCH * 8) + FILLS_OFFSET
+    has_prints = filled > 0 and load_i64(instrument, I_HAS_LEG_TRADES * 8) != 0
+    if load_i64(instrument, I_LEGS * 8) < 0 or not (has_prints or implied > 0):
+        return
+    others = np.int64(0)
+    for slot in range(1, MAX_LEGS):
+        row = load_i64(instrument, (I_LEGS + slot) * 8)
+        if row >= 0:
+            ratio = load_i64(instrument, (I_RATIOS + slot) * 8)
+            others += ratio * last_or_closing_price(base + row * INSTRUMENT_BYTES)
+    for i in range(MAX_LEGS):
+        slot = MAX_LEGS - 1 - i
+        row, ratio = load_i64(instrument, (I_LEGS + slot) * 8), load_i64(instrument, (I_RATIOS + slot) * 8)
+        if row < 0 or load_i64(base + row * INSTRUMENT_BYTES, I_STATE * 8) != OPEN:
+            continue
+        leg, times, leg_side = base + row * INSTRUMENT_BYTES, abs(ratio), side if ratio > 0 else 1 - side
+        own_price, opening = last_or_closing_price(leg), opening_condition(leg)
+        last_fill = load_i64(fill_list, (fills - 1) * FILL_BYTES) if has_prints else np.int64(0)
+        price = last_fill - others if slot == 0 else own_price
+        aggressor = np.int64(NO_SIDE)
+        if implied > 0:
+            opposite, top = side_address(t, leg, 1 - leg_side), order_count(leg, 1 - leg_side) - 1
+            price = price_of(leg, 1 - leg_side, load_i64(opposite, top * ORDER_BYTES + O_KEY * 8))
+            aggressor = np.int64(side_code(leg_side))
+        printed = filled * times if has_prints else np.int64(0)
+        emit_execution_summary(t, leg, ts, aggressor, price, printed + implied * times, NULL)
+        for j in range(fills if has_prints else 0):
+            fill = fill_list + j * FILL_BYTES
+            print_price = load_i64(fill, 0) - others if slot == 0 else own_price
+            maker = load_i64(fill, 16)
+            buyer, seller = (firm, maker) if leg_side == 0 else (maker, firm)
+            emit_trade(t, leg, ts, NO_SIDE, print_price, load_i64(fill, 8) * times, buyer, seller, C_LEG, 0, 1)
+        if implied > 0:
+            match_leg(t, leg, row, leg_side, implied * times, firm, C_REGULAR | opening, ts)
+            emit_trade_statistics(t, leg, ts, price, price, price, 0)
+        else:
+            emit_execution_statistics(t, leg, ts, 0)
+        queue_strategies(t, leg)
+
+
+@outlined
+def match_leg(t, leg, leg_index, side, quantity, firm, conditions, ts):
+    """Match the orders at the best price of a leg for which an implied order has traded (14.3)."""
+    opposite, refills_at = 1 - side, load_i64(t, SCRATCH * 8) + REFILLS_OFFSET
+    orders, count = side_address(t, leg, opposite), order_count(leg, opposite)
+    left, filled_orders, partial_size, refill_count = quantity, np.int64(0), np.int64(0), np.int64(0)
+    price = price_of(leg, opposite, load_i64(orders, (count - 1) * ORDER_BYTES + O_KEY * 8))
+    while left > 0 and filled_orders < count:
+        order = orders + (count - 1 - filled_orders) * ORDER_BYTES
+        size, maker = min(left, load_i64(order, O_SIZE * 8)), load_i64(order, O_FIRM * 8)
+        buyer, seller = (firm, maker) if side == 0 else (maker, firm)
+        emit_trade(t, leg, ts, side_code(side), price, size, buyer, seller, conditions, IMPLIED, NEVER_BUSTED)
+        left -= size
+        if size < load_i64(order, O_SIZE * 8):
+            partial_size = size
+            break
+        if load_i64(order, O_RESERVE * 8) > 0:
+            copy_order(refills_at + refill_count * ORDER_BYTES, order)
+            refill_count += 1
+        filled_orders += 1
+    delete_matched(t, leg, opposite, filled_orders, ts)
+    if partial_size > 0:
+        at = count - 1 - filled_orders
+        reduce_order(t, leg, opposite, at, load_i64(orders, at * ORDER_BYTES + O_SIZE * 8) - partial_size, ts, 0)
+    for i in range(refill_count):
+        refill(t, leg, leg_index, opposite, refills_at + i * ORDER_BYTES, next_order_id(t, 0), ts)

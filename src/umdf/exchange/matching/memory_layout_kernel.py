@@ -19,12 +19,16 @@ AUCTION_RESULT = 34  # three entries, see `auction_price_kernel`
 # call, how long an auction that a price band starts takes, what an aggressor did, and an order that was looked up.
 ORDER_INDEX, INDEX_MASK, INDEX_COUNT, WAITING, WAITING_COUNT, WAITING_CAPACITY, AUCTION_NS = range(37, 44)
 RESTING_ID, TRADED, CANCELLED, STARTED_AUCTION, FOUND_BOOK_SIDE, FOUND_KEY, FOUND_ID = range(44, 51)
+# Implied orders (`implied_orders_kernel`): the strategies of every instrument, the queue of those whose implied orders
+# have to be derived again, the key of the newest, and that of the price at which an aggressor has traded last.
+STRATEGIES, IMPLIED_QUEUE, IMPLIED_QUEUE_COUNT, IMPLIED_KEY, LAST_KEY = range(51, 56)
 ARGUMENTS = 64
 
 QUANTILES = 4096  # of each table
 WEIGHTED_COUNT = 1 << 17
 MAX_FLOW_FILLS = 16  # of one aggressor of the order flow
 MAX_FILLS = 256  # of another aggressor in one event
+MAX_LEG_ORDERS = 64  # of a leg that an implied order stands for
 
 
 # Columns of a record of the journal. INSTRUMENT is an index in the listing; numbers are given by who publishes it.
@@ -96,7 +100,7 @@ KINDS = 34
 
 # An instrument.
 I_ID, I_TICK, I_REFERENCE, I_LOT, I_STATE, I_GROUP, I_INDEX, I_TYPE = 0, 1, 2, 3, 4, 5, 6, 7
-I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_BOUND = 8, 9, 10, 11, 12, 15
+I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_STRATEGIES, I_STRATEGY_COUNT, I_BOUND = range(8, 16)
 I_TRADE_ID, I_LAST, I_HIGH, I_LOW, I_QUANTITY, I_TURNOVER, I_TRADES, I_PREVIOUS_CLOSE = 16, 17, 18, 19, 20, 21, 22, 23
 I_BUST_ID, I_BUST_PRICE, I_BUST_SIZE, I_BUST_TS, I_BUST_BUYER, I_BUST_SELLER = 24, 25, 26, 27, 28, 29
 I_EVENT, I_OPENED, I_PHASE, I_VOLUME_TRADES, I_STATE_TS = 30, 31, 32, 33, 34  # 1174 as last sent; the group's phase
@@ -105,7 +109,13 @@ I_EVENT, I_OPENED, I_PHASE, I_VOLUME_TRADES, I_STATE_TS = 30, 31, 32, 33, 34  # 
 I_WALK, I_WALK_TS, I_DRIVER, I_BETA, I_VOLATILITY = 35, 36, 37, 38, 39
 # Legs of a strategy, -1 where there is none, and their ratios, below 0 if sold. The first is bought once.
 I_LEGS, I_RATIOS, MAX_LEGS = 40, 44, 4
-I_STATISTICS = 48
+# I_IMPLIED: a strategy that has implied orders (14), and for each side the id and the key of the newest. I_STRATEGIES:
+# where the strategies are in STRATEGIES that have the instrument as a leg, or are it. I_HAS_LEG_TRADES: 1378.
+I_IMPLIED_IDS, I_IMPLIED_KEYS, I_IS_QUEUED, I_HAS_LEG_TRADES = 48, 50, 52, 53
+# A simultaneous auction that is about to end rejects orders (15.2): why.
+I_SYNCHRONISM = 54
+OF_PHASE, OF_INSTRUMENT = 1, 2  # the auction of a phase, one of its own
+I_STATISTICS = 55
 UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101  # states and phases (11.1)
 FORBIDDEN = PRE_CLOSE = 18
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
@@ -150,17 +160,20 @@ INSTRUMENT_BYTES = 8 * INSTRUMENT_WORDS
 O_KEY, O_ID, O_SIZE, O_RESERVE, O_FIRM, O_INSERT, O_DISPLAY, O_TERMS = 0, 1, 2, 3, 4, 5, 6, 7
 ORDER_WORDS, ORDER_BYTES = 8, 64
 EXPIRY_SHIFT, STP_MASK = 32, (1 << 32) - 1
+FIRST_IMPLIED_ID = 1 << 62  # ids of implied orders are larger than those of others (9.1)
 DAY, GOOD_TILL_CANCELLED = 1, (1 << 31) - 1  # as the last day; others are days since 1970
 MARKET_ORDER_KEY = 1 << 40  # the key of a MOA or MOC order: before every price (9.1)
 
 WAITING_KEY = 1 << 41  # where an order waits for the closing call
 MAX_ORDER_LOTS = 100_000
 
-# The scratch memory: the fills of an aggressor (price, size and maker), an expiry, an order, orders to be refilled.
+# The scratch memory: the fills of an aggressor (price, size and maker), an expiry, an order, two of a strategy (its
+# implied order, and the one that trades with it), orders to be refilled.
 FILLS_OFFSET, FILL_BYTES = 0, 24
 ENTRY_OFFSET = FILLS_OFFSET + MAX_FILLS * FILL_BYTES
 AGGRESSOR_OFFSET = ENTRY_OFFSET + 64
-REFILLS_OFFSET = AGGRESSOR_OFFSET + ORDER_BYTES
+IMPLIED_OFFSET, RESTING_OFFSET = AGGRESSOR_OFFSET + ORDER_BYTES, AGGRESSOR_OFFSET + 2 * ORDER_BYTES
+REFILLS_OFFSET = AGGRESSOR_OFFSET + 3 * ORDER_BYTES
 
 # An expiry: when a simulated order is cancelled.
 E_TS, E_BOOK_SIDE, E_KEY, E_ID = 0, 8, 16, 24

@@ -16,6 +16,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     I_LOT,
     I_PREVIOUS_CLOSE,
     I_STATE,
+    I_SYNCHRONISM,
     I_TICK,
     MARKET_ORDER_KEY,
     MAX_ORDER_LOTS,
@@ -77,6 +78,12 @@ def is_auction(state):
 def may_cancel(state):
     """Orders may be cancelled in a pause too (certification B2.5, B4.2)."""
     return state == OPEN or is_auction(state) or state == PAUSE
+
+
+@inlined
+def is_synchronizing(instrument):
+    """Whether the simultaneous auction of an instrument is about to end, so that nothing may change it (15.2)."""
+    return load_i64(instrument, I_SYNCHRONISM * 8) != 0
 
 
 @inlined

@@ -26,8 +26,9 @@ from umdf.exchange.matching import order_removal_kernel as removal
 from umdf.exchange.matching import request_layout_kernel as q
 from umdf.exchange.matching import trade_entry
 from umdf.exchange.matching.auction_price_kernel import R_IMBALANCE, R_TICKS, R_VOLUME
+from umdf.exchange.matching.implied_orders_kernel import derive_implied
 from umdf.exchange.matching.market import Market, Records
-from umdf.exchange.matching.order_index_kernel import INDEX_ENTRY_BYTES, rebuild_index
+from umdf.exchange.matching.order_index_kernel import INDEX_ENTRY_BYTES, MAX_WAITING, WAITING_BYTES, rebuild_index
 from umdf.exchange.matching.order_requests_kernel import process_requests
 from umdf.exchange.matching.orders import (
     ASK,
@@ -48,7 +49,6 @@ from umdf.exchange.matching.orders import (
 )  # fmt: skip
 from umdf.exchange.matching.session_trades import SessionTrades
 from umdf.exchange.matching.trade_entry_kernel import cross, enter_trade
-from umdf.exchange.matching.waiting_orders_kernel import MAX_WAITING, WAITING_BYTES
 
 INDEX_ENTRIES = 1 << 16
 AUCTION_NS = 300 * SECOND_NS  # of an auction that a price band starts
@@ -125,6 +125,8 @@ class MatchingEngine:
 
     def mass_cancel(self, *, firm: int | None = None, symbol: str | None = None, ts_ns: int) -> int:
         """Cancel the orders of a firm, of an instrument, of both, or all, where the state allows it; their quantity."""
+        if symbol is not None and self.market.instruments[self.index_of(symbol), k.I_SYNCHRONISM]:
+            raise refusal_error(self.market, q.SYNCHRONISM, {"instrument": self.index_of(symbol)})
         return self._delete(firm, symbol, removal.ANY_DAY, False, ts_ns)
 
     def clear_book(self, symbol: str, ts_ns: int) -> int:
@@ -214,11 +216,14 @@ class MatchingEngine:
         ends_auction = row[k.I_STATE] == k.FINAL_CLOSING_CALL and state not in (*AUCTIONS, k.PAUSE)
         if state == k.OPEN or ends_auction or (row[k.I_STATE] in AUCTIONS and state == k.CLOSE):
             self.uncross(symbol, ts_ns)
+        if state != k.OPEN:
+            self.market.withdraw_implied(np.array([index]), self._flush)
         self._reserve_rows()
         opens_at = k.NULL if opens_at_ns is None else opens_at_ns
         self.market.append(k.STATE, index, spacing_ns=self._spacing(ts_ns), aux=state, code=event, insert=opens_at)
         row[k.I_STATE], row[k.I_EVENT], row[k.I_STATE_TS] = state, event, self.market.now
         self._refresh_theoretical(index)
+        self.market.derive_implied(np.array([index]), self._flush)
         if state == k.FINAL_CLOSING_CALL:
             self.trigger_market_on_close(ts_ns)
 
@@ -311,6 +316,12 @@ class MatchingEngine:
         done = 0
         while (done := process_requests(self._table, requests, results, done, count)) < count:
             self._make_space()
+        self._derive_implied()
+
+    def _derive_implied(self) -> None:
+        """Derive the implied orders for which the journal had no space (14)."""
+        while self.market.table[k.IMPLIED_QUEUE_COUNT] and derive_implied(self._table):
+            self._make_space()
 
     def _trade(self, kernel: Any, values: dict[str, Any], arguments: tuple[int, ...]) -> int:
         index = self.index_of(values["symbol"])
@@ -341,6 +352,7 @@ class MatchingEngine:
         removal.delete_waiting(self._table, first, stop, *which)
         while (first := int(removal.delete_orders(self._table, first, stop, *which, self._time(ts_ns)))) < stop:
             self._make_space()
+        self._derive_implied()
         return int(self.market.table[k.CANCELLED])
 
     def _time(self, ts_ns: int) -> int:

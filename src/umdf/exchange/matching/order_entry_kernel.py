@@ -12,6 +12,7 @@ from umdf.exchange.matching.auction_kernel import (
     uncross,
 )
 from umdf.exchange.matching.book_side_kernel import order_count
+from umdf.exchange.matching.implied_orders_kernel import derive_queued, has_capacity, withdraw
 from umdf.exchange.matching.journal_kernel import emit, end_event, statistic_address
 from umdf.exchange.matching.matching_kernel import (
     REST_AT_LAST_PRICE,
@@ -19,13 +20,13 @@ from umdf.exchange.matching.matching_kernel import (
     REST_NEVER,
     match_aggressor,
     next_order_id,
+    queue_strategies,
     rest_new_order,
 )
 from umdf.exchange.matching.memory_layout_kernel import (
     AGGRESSOR_OFFSET,
     AUCTION_NS,
     CANCELLED,
-    CAPACITY,
     COUNT,
     EXPIRY_SHIFT,
     FINAL_CLOSING_CALL,
@@ -36,7 +37,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     INSTRUMENT_BYTES,
     INSTRUMENTS,
     LAST,
-    MARGIN,
+    LAST_KEY,
     MARKET_ORDER_KEY,
     NO_SIDE,
     NULL,
@@ -65,10 +66,23 @@ from umdf.exchange.matching.order_checks_kernel import (
     check_matching,
     crosses,
     is_auction,
+    is_synchronizing,
     key_of,
     waits,
 )
-from umdf.exchange.matching.order_index_kernel import is_index_full, remember, rename
+from umdf.exchange.matching.order_index_kernel import (
+    W_BOOK_SIDE,
+    W_FIRM,
+    W_ID,
+    W_SIZE,
+    W_TERMS,
+    add_waiting,
+    is_waiting_full,
+    remember,
+    remove_waiting,
+    rename,
+    waiting_address,
+)
 from umdf.exchange.matching.request_layout_kernel import (
     ENTER,
     MARKET,
@@ -84,20 +98,10 @@ from umdf.exchange.matching.request_layout_kernel import (
     Q_STP,
     Q_TYPE,
     RESUME,
+    SYNCHRONISM,
     TERMS_INVALID,
     UNKNOWN_INSTRUMENT,
     WAITING_FULL,
-)
-from umdf.exchange.matching.waiting_orders_kernel import (
-    W_BOOK_SIDE,
-    W_FIRM,
-    W_ID,
-    W_SIZE,
-    W_TERMS,
-    add_waiting,
-    is_waiting_full,
-    remove_waiting,
-    waiting_address,
 )
 from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
 
@@ -109,15 +113,10 @@ def instrument_address(t, index):
     return load_i64(t, INSTRUMENTS * 8) + index * INSTRUMENT_BYTES
 
 
-@inlined
-def has_capacity(t):
-    """Whether the journal and the index have space for an event."""
-    return load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) <= load_i64(t, CAPACITY * 8) and not is_index_full(t)
-
-
 @outlined
 def start_auction(t, instrument, ts):
     """Separate an instrument from its group: an auction that a price band starts (10.9, 11.1)."""
+    withdraw(t, instrument, ts)
     opens_at = ts + load_i64(t, AUCTION_NS * 8)
     emit(
         t, instrument, STATE, ts, LAST, NO_SIDE, NULL, NULL, NULL, NULL, NULL, NULL, opens_at, SEPARATES, RESERVED
@@ -131,22 +130,24 @@ def start_auction(t, instrument, ts):
 @outlined
 def place(t, instrument, index, side, order, order_type, ts):
     """Match an order that may be entered, and add what rests of it; UNFINISHED if the journal is full before that."""
-    if load_i64(instrument, I_STATE * 8) == OPEN and crosses(t, instrument, side, load_i64(order, O_KEY * 8)):
-        rest_mode = (
-            REST_NEVER
-            if order_type == MARKET
-            else REST_AT_LAST_PRICE
-            if order_type == MARKET_TO_LIMIT
-            else REST_AT_LIMIT
-        )
-        while True:
-            left = match_aggressor(t, instrument, index, side, order, rest_mode, ts)
-            if left == 0:
-                return 0
-            store_i64(order, O_SIZE * 8, left)
-            if not has_capacity(t):
-                return UNFINISHED
     is_open = load_i64(instrument, I_STATE * 8) == OPEN
+    rest_mode = (
+        REST_NEVER if order_type == MARKET else REST_AT_LAST_PRICE if order_type == MARKET_TO_LIMIT else REST_AT_LIMIT
+    )
+    while is_open and crosses(t, instrument, side, load_i64(order, O_KEY * 8)):
+        left = match_aggressor(t, instrument, index, side, order, rest_mode, ts)
+        queue_strategies(t, instrument)
+        if left == 0:
+            return 0
+        store_i64(order, O_SIZE * 8, left)
+        if derive_queued(t, ts) > 0 or not has_capacity(t):
+            return UNFINISHED
+    # An implied order that it has traded with need not be followed by another one.
+    if is_open and rest_mode == REST_NEVER:
+        store_i64(t, CANCELLED * 8, load_i64(t, CANCELLED * 8) + load_i64(order, O_SIZE * 8))
+        return 0
+    if is_open and rest_mode == REST_AT_LAST_PRICE:
+        store_i64(order, O_KEY * 8, -load_i64(t, LAST_KEY * 8))
     rest_new_order(
         t, instrument, index, side, order, load_i64(order, O_SIZE * 8), next_order_id(t, 0), ts, LAST if is_open else 0
     )
@@ -167,6 +168,8 @@ def enter(t, request, order, ts):
         return TERMS_INVALID
     instrument, terms = instrument_address(t, index), expires << EXPIRY_SHIFT | stp_id
     if load_i64(request, Q_ACTION) == ENTER:
+        if is_synchronizing(instrument):
+            return SYNCHRONISM
         check = check_entry(t, instrument, side, order_type, price, size, display, stp_id)
         if check < 0:
             return check

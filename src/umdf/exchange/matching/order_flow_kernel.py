@@ -9,23 +9,24 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.exchange.matching.auction_kernel import end_auction_event
-from umdf.exchange.matching.book_side_kernel import find_order, is_order_at, order_count, price_of, remove, side_address
+from umdf.exchange.matching.book_side_kernel import find_order, is_order_at, order_count, side_address
 from umdf.exchange.matching.fair_price_kernel import fair_ticks, signed_ticks, within_bounds
-from umdf.exchange.matching.journal_kernel import append_heartbeats, emit
+from umdf.exchange.matching.implied_orders_kernel import derive_queued
+from umdf.exchange.matching.journal_kernel import append_heartbeats
 from umdf.exchange.matching.matching_kernel import (
     REST_AT_LIMIT,
     add_order,
+    cancel_order,
     draw_lifetime,
     match_aggressor,
-    next_implied_id,
     next_order_id,
+    queue_strategies,
     reduce_order,
 )
 from umdf.exchange.matching.memory_layout_kernel import (
     AGGRESSOR_OFFSET,
     BASE_INTERARRIVAL,
     CAPACITY,
-    DELETE,
     DEPTHS,
     E_BOOK_SIDE,
     E_ID,
@@ -37,7 +38,6 @@ from umdf.exchange.matching.memory_layout_kernel import (
     FIRST,
     I_BUST_ID,
     I_CAPACITY,
-    I_IMPLIED,
     I_LOT,
     I_STATE,
     I_TICK,
@@ -52,10 +52,8 @@ from umdf.exchange.matching.memory_layout_kernel import (
     NEAR_COUNT,
     NEAR_EXPIRIES,
     NEXT_ARRIVAL,
-    NULL,
     O_DISPLAY,
     O_FIRM,
-    O_ID,
     O_KEY,
     O_SIZE,
     O_TERMS,
@@ -74,9 +72,10 @@ from umdf.exchange.matching.memory_layout_kernel import (
     WEIGHTED_COUNT,
     WEIGHTED_INSTRUMENTS,
 )
+from umdf.exchange.matching.order_checks_kernel import is_synchronizing
 from umdf.exchange.matching.order_expiry_kernel import next_expiry, pop_expiry, push_expiry
 from umdf.exchange.matching.random_kernel import random_bits, sample_quantile
-from umdf.exchange.matching.trade_kernel import bust_trade, emit_cross, is_bust_due, side_code
+from umdf.exchange.matching.trade_kernel import bust_trade, emit_cross, is_bust_due
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i64
 
 # What an arrival does: upper bounds of a random number below 1024.
@@ -124,21 +123,9 @@ def passive_key(t, instrument, side, fair, bits):
     return key
 
 
-@outlined
-def cancel_order(t, instrument, side, index, ts, flags):
-    """Cancel an order."""
-    order = side_address(t, instrument, side) + index * ORDER_BYTES
-    price, size = price_of(instrument, side, load_i64(order, O_KEY * 8)), load_i64(order, O_SIZE * 8)
-    order_id, position = load_i64(order, O_ID * 8), order_count(instrument, side) - index
-    emit(
-        t, instrument, DELETE, ts, flags, side_code(side), price, size, order_id, NULL, NULL, position, NULL, NULL, NULL
-    )
-    remove(t, instrument, side, index)
-
-
 @inlined
 def is_of_flow(t, instrument, side, index):
-    """Whether the order flow may change an order: not one that was entered from Python."""
+    """Whether the order flow may change an order: not one that was entered from Python, and no implied one."""
     return load_i64(side_address(t, instrument, side), index * ORDER_BYTES + O_TERMS * 8) == 0
 
 
@@ -158,19 +145,15 @@ def has_space(t, instrument, side, ts, bits, flags):
 
 @outlined
 def add_passive_order(t, instrument, instrument_index, side, fair, ts):
-    """Add an order that rests in the book; some are disclosed orders, some are implied."""
+    """Add an order that rests in the book; some are disclosed orders."""
     bits = random_bits(t)
     if not has_space(t, instrument, side, ts, bits >> 40, LAST):
         return
     key = passive_key(t, instrument, side, fair, bits)
     size, firm, reserve = 2 * draw_size(t, instrument, bits >> 20), draw_firm(bits >> 32), np.int64(0)
-    chance = (bits >> 52) & 255
-    if chance < 13 and load_i64(instrument, I_IMPLIED * 8) != 0:
-        order_id, firm = next_implied_id(t), np.int64(NULL)
-    else:
-        order_id = next_order_id(t, bits >> 60)
-        if chance > 250:
-            reserve = 4 * size
+    order_id = next_order_id(t, bits >> 60)
+    if (bits >> 52) & 255 > 250:
+        reserve = 4 * size
     lifetime = draw_lifetime(t, random_bits(t))
     add_order(t, instrument, instrument_index, side, key, order_id, size, reserve, firm, ts, LAST, lifetime)
 
@@ -184,11 +167,10 @@ def pick_near_top(t, instrument, side, bits):
 
 @outlined
 def replace_order(t, instrument, instrument_index, side, order_index, fair, ts, bits):
-    """Replace an order by one with another price, and so without its priority; False if it is implied, or not one of
-    the order flow."""
+    """Replace an order by one with another price, and so without its priority; False if it is not of the order flow."""
     order = side_address(t, instrument, side) + order_index * ORDER_BYTES
     firm, size = load_i64(order, O_FIRM * 8), load_i64(order, O_SIZE * 8)
-    if firm == NULL or not is_of_flow(t, instrument, side, order_index):
+    if not is_of_flow(t, instrument, side, order_index):
         return False
     cancel_order(t, instrument, side, order_index, ts, 0)
     key, order_id = passive_key(t, instrument, side, fair, bits), next_order_id(t, bits >> 20)
@@ -293,7 +275,8 @@ def process_arrival(t, ts):
     state = load_i64(instrument, I_STATE * 8)
     if state == OPEN:
         act_in_continuous_trading(t, instrument, instrument_index, ts)
-    elif state == RESERVED or state == FINAL_CLOSING_CALL:
+        queue_strategies(t, instrument)
+    elif (state == RESERVED or state == FINAL_CLOSING_CALL) and not is_synchronizing(instrument):
         act_in_auction(t, instrument, instrument_index, ts)
 
 
@@ -305,13 +288,14 @@ def expire_order(t, heap, count_offset, ts):
     book_side, key, order_id = load_i64(entry, E_BOOK_SIDE), load_i64(entry, E_KEY), load_i64(entry, E_ID)
     instrument, side = load_i64(t, INSTRUMENTS * 8) + (book_side >> 1) * INSTRUMENT_BYTES, book_side & 1
     state = load_i64(instrument, I_STATE * 8)
-    if state == PAUSE:  # orders stay, and cannot be cancelled (11.1)
+    if state == PAUSE or is_synchronizing(instrument):  # orders stay, and cannot be cancelled (11.1, 15.2)
         push_expiry(t, ts, ts + RETRY_NS, book_side, key, order_id)
     elif state == OPEN or state == RESERVED or state == FINAL_CLOSING_CALL:
         orders, count = side_address(t, instrument, side), order_count(instrument, side)
         index = find_order(orders, count, key, order_id)
         if is_order_at(orders, count, index, key, order_id):
             cancel_order(t, instrument, side, index, ts, LAST if state == OPEN else 0)
+            queue_strategies(t, instrument)
             if state != OPEN:
                 end_auction_event(t, instrument, ts)
 
@@ -339,7 +323,7 @@ def run_order_flow(t):
     """Run the market until UNTIL, ROW_TARGET rows or a full journal; return the number of rows."""
     stop = min(load_i64(t, ROW_TARGET * 8), load_i64(t, CAPACITY * 8) - load_i64(t, MARGIN * 8))
     until = load_i64(t, UNTIL * 8)
-    while load_i64(t, ROWS * 8) < stop:
+    while derive_queued(t, load_i64(t, LAST_TS * 8)) == 0 and load_i64(t, ROWS * 8) < stop:
         arrival = load_i64(t, NEXT_ARRIVAL * 8)
         near, far = next_expiry(t, NEAR_EXPIRIES, NEAR_COUNT), next_expiry(t, FAR_EXPIRIES, FAR_COUNT)
         expiry_ts = min(near, far)

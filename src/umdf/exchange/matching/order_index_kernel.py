@@ -1,6 +1,7 @@
 """Where the orders that were entered from Python are: a hash table from every id that they have had.
 
 Nothing is removed when an order leaves the book: look the order up there. `rebuild_index` drops what is gone.
+Market-on-close orders wait outside of the books until the final closing call, which triggers them (11.2).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import numpy as np
 from umdf.exchange.matching.book_side_kernel import locate
 from umdf.exchange.matching.memory_layout_kernel import (
     COUNT,
+    FIRST_IMPLIED_ID,
     FOUND_BOOK_SIDE,
     FOUND_ID,
     FOUND_KEY,
@@ -26,14 +28,61 @@ from umdf.exchange.matching.memory_layout_kernel import (
     ORDER_BYTES,
     ORDER_INDEX,
     ORDERS,
+    WAITING,
+    WAITING_CAPACITY,
+    WAITING_COUNT,
     WAITING_KEY,
 )
-from umdf.exchange.matching.waiting_orders_kernel import find_waiting
 from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
 
 X_ID, X_BOOK_SIDE, X_KEY = 0, 8, 16  # an entry; 0: it is free. X_BOOK_SIDE is 2 * the instrument's index + the side
 INDEX_ENTRY_BYTES = 24
 RENAMED = -1  # as X_BOOK_SIDE: X_KEY is the newer id
+W_ID, W_BOOK_SIDE, W_SIZE, W_FIRM, W_TERMS = 0, 8, 16, 24, 32
+WAITING_BYTES, MAX_WAITING = 40, 65_536
+
+
+@inlined
+def waiting_address(t, index):
+    return load_i64(t, WAITING * 8) + index * WAITING_BYTES
+
+
+@inlined
+def is_waiting_full(t):
+    return load_i64(t, WAITING_COUNT * 8) == load_i64(t, WAITING_CAPACITY * 8)
+
+
+@outlined
+def find_waiting(t, order_id):
+    """The index of a waiting order, -1 if there is none with this id."""
+    for index in range(load_i64(t, WAITING_COUNT * 8)):
+        if load_i64(waiting_address(t, index), W_ID) == order_id:
+            return np.int64(index)
+    return np.int64(-1)
+
+
+@outlined
+def add_waiting(t, order_id, book_side, size, firm, terms):
+    """Let an order wait. The caller checks the capacity."""
+    count = load_i64(t, WAITING_COUNT * 8)
+    waiting = waiting_address(t, count)
+    store_i64(waiting, W_ID, order_id)
+    store_i64(waiting, W_BOOK_SIDE, book_side)
+    store_i64(waiting, W_SIZE, size)
+    store_i64(waiting, W_FIRM, firm)
+    store_i64(waiting, W_TERMS, terms)
+    store_i64(t, WAITING_COUNT * 8, count + 1)
+
+
+@outlined
+def remove_waiting(t, index):
+    """Remove a waiting order; the others stay in the order in which they were entered."""
+    count = load_i64(t, WAITING_COUNT * 8) - 1
+    for following in range(index, count):
+        target, source = waiting_address(t, following), waiting_address(t, following + 1)
+        for offset in range(0, WAITING_BYTES, 8):
+            store_i64(target, offset, load_i64(source, offset))
+    store_i64(t, WAITING_COUNT * 8, count)
 
 
 @inlined
@@ -126,7 +175,9 @@ def search_books(t, order_id):
 
 @outlined
 def find(t, order_id):
-    """Look an order up, as FOUND_…; whether the id is or was that of an order."""
+    """Look an order up, as FOUND_…; whether the id is or was that of an order. Nobody owns an implied one."""
+    if order_id >= FIRST_IMPLIED_ID:
+        return False
     known = resolve(t, load_i64(t, ORDER_INDEX * 8), load_i64(t, INDEX_MASK * 8), order_id)
     return known or search_books(t, order_id)
 

@@ -6,13 +6,16 @@ import numpy as np
 
 from umdf.exchange.matching.auction_kernel import end_auction_event
 from umdf.exchange.matching.book_side_kernel import order_count, price_of, side_address
+from umdf.exchange.matching.implied_orders_kernel import derive_queued, has_capacity
 from umdf.exchange.matching.journal_kernel import emit, end_event
-from umdf.exchange.matching.matching_kernel import next_implied_id, next_order_id
+from umdf.exchange.matching.matching_kernel import cancel_order, next_implied_id, next_order_id, queue_strategies
 from umdf.exchange.matching.memory_layout_kernel import (
     ADD,
     CANCELLED,
     EMPTY_BOOK,
     EXPIRY_SHIFT,
+    FIRST_IMPLIED_ID,
+    I_IMPLIED_IDS,
     I_STATE,
     LAST,
     NO_SIDE,
@@ -28,19 +31,18 @@ from umdf.exchange.matching.memory_layout_kernel import (
     ROWS,
     WAITING_COUNT,
 )
-from umdf.exchange.matching.order_checks_kernel import is_auction, may_cancel
-from umdf.exchange.matching.order_entry_kernel import has_capacity, instrument_address
-from umdf.exchange.matching.order_flow_kernel import cancel_order
-from umdf.exchange.matching.order_index_kernel import rename
-from umdf.exchange.matching.trade_kernel import FIRST_IMPLIED_ID, implied_flag, side_code
-from umdf.exchange.matching.waiting_orders_kernel import (
+from umdf.exchange.matching.order_checks_kernel import is_auction, is_synchronizing, may_cancel
+from umdf.exchange.matching.order_entry_kernel import instrument_address
+from umdf.exchange.matching.order_index_kernel import (
     W_BOOK_SIDE,
     W_FIRM,
     W_SIZE,
     W_TERMS,
     remove_waiting,
+    rename,
     waiting_address,
 )
+from umdf.exchange.matching.trade_kernel import implied_flag, side_code
 from umdf.kernels import inlined, kernel, load_i64, outlined, store_i64
 
 ANY_FIRM, ANY_DAY = -1, (1 << 31) - 1
@@ -51,6 +53,11 @@ def is_concerned(order_firm, terms, firm, last_day):
     return (firm == ANY_FIRM or order_firm == firm) and terms >> EXPIRY_SHIFT <= last_day
 
 
+@inlined
+def allows_cancels(instrument):
+    return may_cancel(load_i64(instrument, I_STATE * 8)) and not is_synchronizing(instrument)
+
+
 @outlined
 def delete_from_book(t, instrument, firm, last_day, ts):
     """Delete the orders of a firm that are valid until a day at most; their quantity, the hidden one too."""
@@ -59,7 +66,9 @@ def delete_from_book(t, instrument, firm, last_day, ts):
         index = order_count(instrument, side) - 1
         while index >= 0:  # from the top, so that what follows keeps its index
             order = side_address(t, instrument, side) + index * ORDER_BYTES
-            if is_concerned(load_i64(order, O_FIRM * 8), load_i64(order, O_TERMS * 8), firm, last_day):
+            order_firm, terms = load_i64(order, O_FIRM * 8), load_i64(order, O_TERMS * 8)
+            is_implied = load_i64(order, O_ID * 8) >= FIRST_IMPLIED_ID  # it goes when those of the legs go
+            if not is_implied and is_concerned(order_firm, terms, firm, last_day):
                 quantity += load_i64(order, O_SIZE * 8) + load_i64(order, O_RESERVE * 8)
                 cancel_order(t, instrument, side, index, ts, 0)
             index -= 1
@@ -81,9 +90,11 @@ def delete_orders(t, first, stop, firm, last_day, in_any_state, ts):
             continue
         if not has_capacity(t):
             return np.int64(index)
-        if in_any_state or may_cancel(load_i64(instrument, I_STATE * 8)):
+        if in_any_state or allows_cancels(instrument):
             quantity = delete_from_book(t, instrument, firm, last_day, ts)
             store_i64(t, CANCELLED * 8, load_i64(t, CANCELLED * 8) + quantity)
+            queue_strategies(t, instrument)
+            derive_queued(t, ts)
     return np.int64(stop)
 
 
@@ -94,7 +105,7 @@ def delete_waiting(t, first, stop, firm, last_day, in_any_state):
     while i < load_i64(t, WAITING_COUNT * 8):
         waiting = waiting_address(t, i)
         index = load_i64(waiting, W_BOOK_SIDE) >> 1
-        allowed = in_any_state or may_cancel(load_i64(instrument_address(t, index), I_STATE * 8))
+        allowed = in_any_state or allows_cancels(instrument_address(t, index))
         concerned = is_concerned(load_i64(waiting, W_FIRM), load_i64(waiting, W_TERMS), firm, last_day)
         if first <= index < stop and allowed and concerned:
             store_i64(t, CANCELLED * 8, load_i64(t, CANCELLED * 8) + load_i64(waiting, W_SIZE))
@@ -141,7 +152,10 @@ def restate_orders(t, first, stop, with_new_ids, ts):
 def renumber(t, order, book_side):
     """Give an order a new id. From the top down, ids are larger and larger, so that priorities stay."""
     old_id, key = load_i64(order, O_ID * 8), load_i64(order, O_KEY * 8)
-    new_id = next_implied_id(t) if old_id >= FIRST_IMPLIED_ID else next_order_id(t, 0)
+    is_implied = old_id >= FIRST_IMPLIED_ID
+    new_id = next_implied_id(t) if is_implied else next_order_id(t, 0)
     store_i64(order, O_ID * 8, new_id)
-    if load_i64(order, O_TERMS * 8) != 0:
+    if is_implied:
+        store_i64(instrument_address(t, book_side >> 1), (I_IMPLIED_IDS + (book_side & 1)) * 8, new_id)
+    elif load_i64(order, O_TERMS * 8) != 0:
         rename(t, old_id, new_id, book_side, key)

@@ -6,7 +6,8 @@ import numpy as np
 
 from umdf.exchange.matching.auction_kernel import end_auction_event
 from umdf.exchange.matching.book_side_kernel import locate, price_of, side_address
-from umdf.exchange.matching.matching_kernel import reduce_order
+from umdf.exchange.matching.implied_orders_kernel import derive_queued, has_capacity
+from umdf.exchange.matching.matching_kernel import cancel_order, queue_strategies, reduce_order
 from umdf.exchange.matching.memory_layout_kernel import (
     AGGRESSOR_OFFSET,
     CANCELLED,
@@ -41,12 +42,20 @@ from umdf.exchange.matching.order_checks_kernel import (
     check_price,
     check_size,
     is_auction,
+    is_synchronizing,
     key_of,
     may_cancel,
 )
-from umdf.exchange.matching.order_entry_kernel import UNFINISHED, enter, has_capacity, place, start_auction
-from umdf.exchange.matching.order_flow_kernel import cancel_order
-from umdf.exchange.matching.order_index_kernel import find, found_instrument, rename
+from umdf.exchange.matching.order_entry_kernel import UNFINISHED, enter, instrument_address, place, start_auction
+from umdf.exchange.matching.order_index_kernel import (
+    W_SIZE,
+    find,
+    find_waiting,
+    found_instrument,
+    remove_waiting,
+    rename,
+    waiting_address,
+)
 from umdf.exchange.matching.request_layout_kernel import (
     A_CANCELLED,
     A_ORDER_ID,
@@ -73,9 +82,9 @@ from umdf.exchange.matching.request_layout_kernel import (
     REQUEST_BYTES,
     RESULT_BYTES,
     RESUME,
+    SYNCHRONISM,
     UNKNOWN_ORDER,
 )
-from umdf.exchange.matching.waiting_orders_kernel import W_SIZE, find_waiting, remove_waiting, waiting_address
 from umdf.kernels import kernel, load_i64, outlined, store_i64
 
 
@@ -85,6 +94,8 @@ def cancel(t, request, ts):
     if not find(t, load_i64(request, Q_ORDER_ID)):
         return UNKNOWN_ORDER
     instrument, side = found_instrument(t), load_i64(t, FOUND_BOOK_SIDE * 8) & 1
+    if is_synchronizing(instrument):
+        return SYNCHRONISM
     key, order_id, state = load_i64(t, FOUND_KEY * 8), load_i64(t, FOUND_ID * 8), load_i64(instrument, I_STATE * 8)
     waiting = find_waiting(t, order_id) if key == WAITING_KEY else np.int64(-1)
     index = waiting if key == WAITING_KEY else locate(t, instrument, side, key, order_id)
@@ -114,6 +125,8 @@ def amend(t, request, new_order, ts):
     if not find(t, load_i64(request, Q_ORDER_ID)):
         return UNKNOWN_ORDER
     instrument, side = found_instrument(t), load_i64(t, FOUND_BOOK_SIDE * 8) & 1
+    if is_synchronizing(instrument):
+        return SYNCHRONISM
     key, order_id, state = load_i64(t, FOUND_KEY * 8), load_i64(t, FOUND_ID * 8), load_i64(instrument, I_STATE * 8)
     price, size = load_i64(request, Q_PRICE), load_i64(request, Q_SIZE)
     if key == WAITING_KEY:
@@ -201,9 +214,9 @@ def process_requests(t, requests, results, first, stop):
     order = load_i64(t, SCRATCH * 8) + AGGRESSOR_OFFSET
     for i in range(first, stop):
         request, result = requests + i * REQUEST_BYTES, results + i * RESULT_BYTES
-        if not has_capacity(t):
-            return np.int64(i)
         action, ts = load_i64(request, Q_ACTION), max(load_i64(request, Q_TS), load_i64(t, LAST_TS * 8))
+        if derive_queued(t, load_i64(t, LAST_TS * 8)) > 0 or not has_capacity(t):
+            return np.int64(i)
         if action != RESUME:
             for offset in range(0, RESULT_BYTES, 8):
                 store_i64(result, offset, 0)
@@ -229,4 +242,9 @@ def process_requests(t, requests, results, first, stop):
             rename(t, load_i64(request, Q_ORDER_ID), order_id, load_i64(t, FOUND_BOOK_SIDE * 8), found_key)
         if outcome < 0:
             store_i64(result, A_REFUSAL, outcome)
+            continue
+        by_id = action == CANCEL or action == AMEND
+        index = load_i64(t, FOUND_BOOK_SIDE * 8) >> 1 if by_id else load_i64(request, Q_INSTRUMENT)
+        queue_strategies(t, instrument_address(t, index))
+        derive_queued(t, ts)
     return np.int64(stop)

@@ -38,6 +38,7 @@ REQUEST = np.dtype(
 )  # fmt: skip
 RESULT = np.dtype([(name, np.int64) for name in ("order_id", "refusal", "traded", "cancelled", "started_auction")])
 
+SYNCHRONISM_REASON = 7153  # ordRejReason
 IN_AUCTIONS = "auctions (Reserved, Final Closing Call)"
 # The reason, the value that is wrong, and what to do.
 REFUSALS: dict[int, tuple[str, str | None, str]] = {
@@ -139,6 +140,8 @@ def _date_or_none(last_day: int) -> int | None:
 
 def refusal_error(market: Market, code: int, values: dict[str, Any]) -> UsageError:
     """The error of a refused request; `values` are those of the request, with the index of its instrument."""
+    if code == q.SYNCHRONISM:
+        return _synchronism_error(market, values["instrument"])
     reason, field, hint = REFUSALS[code]
     if "{" in hint:
         hint = hint.format(**_limits(market, values["instrument"]))
@@ -146,6 +149,14 @@ def refusal_error(market: Market, code: int, values: dict[str, Any]) -> UsageErr
         return UsageError(reason, hint)
     value = values[field]
     return UsageError(f"{reason}: {_price_text(value) if field == 'price' and value is not None else value}", hint)
+
+
+def _synchronism_error(market: Market, index: int) -> UsageError:
+    """The texts of 15.2.2 and, in the auction of one instrument, of 15.4."""
+    symbol, text = market.listing.instruments[index].symbol, "Instrument has an auction synchronism in progress"
+    is_own = market.instruments[index, k.I_SYNCHRONISM] == k.OF_INSTRUMENT
+    text += f" 'Instrument {symbol} in Simultaneous Auction closing.'" if is_own else "."
+    return UsageError(f"rejected ({SYNCHRONISM_REASON}): {text}", "try again when the auction has ended")
 
 
 def _price_text(price: int) -> str:

@@ -15,13 +15,11 @@ from umdf.exchange.matching.memory_layout_kernel import (
     BUSTED,
     C_CROSSED,
     C_LAST,
-    C_LEG,
     C_OPENING,
     DOWNTICK,
     EXECUTION,
     EXECUTION_SUMMARY,
-    FILL_BYTES,
-    FILLS_OFFSET,
+    FIRST_IMPLIED_ID,
     HAS_OPENING_PRICE,
     HAS_TRADED,
     HIGH,
@@ -33,41 +31,32 @@ from umdf.exchange.matching.memory_layout_kernel import (
     I_BUST_TS,
     I_HIGH,
     I_LAST,
-    I_LEGS,
     I_LOW,
     I_OPENED,
     I_PREVIOUS_CLOSE,
     I_QUANTITY,
-    I_RATIOS,
-    I_STATE,
     I_TRADE_ID,
     I_TRADES,
     I_TURNOVER,
     IMPLIED,
-    INSTRUMENT_BYTES,
-    INSTRUMENTS,
     LAST,
     LAST_PRICE,
     LOW,
-    MAX_LEGS,
     NEVER_LAST_PRICE,
     NO_SIDE,
     NULL,
-    OPEN,
     OPENING,
     S_EXECUTION,
     S_HIGH,
     S_LAST,
     S_LOW,
     S_OPENING,
-    SCRATCH,
     TRADE,
     UPTICK,
 )
 from umdf.kernels import inlined, load_i64, outlined, store_i64
 
 VOLUME_UNIT = 100_000  # prices are in 1e-9, turnover and VWAP in 1e-4
-FIRST_IMPLIED_ID = 1 << 62  # ids of implied orders are larger than those of others (9.1)
 BUST_EVERY = 2048  # trades, and where one is requested
 BUST_REQUESTED = -1  # instead of a trade id: the next trade that can be busted will be
 BUST_DELAY_NS = 500_000_000
@@ -185,38 +174,6 @@ def is_bust_due(instrument, ts):
 def last_or_closing_price(instrument):
     last = load_i64(instrument, I_LAST * 8)
     return last if last != NULL else load_i64(instrument, I_PREVIOUS_CLOSE * 8)
-
-
-@outlined
-def emit_leg_trades(t, instrument, ts, fills, filled, buys, firm):
-    """A trade of a strategy is a trade of each leg too (10.1). The first leg, which is bought once, has the price that
-    the others leave of that of the strategy; they trade at their last prices."""
-    base, fill_list = load_i64(t, INSTRUMENTS * 8), load_i64(t, SCRATCH * 8) + FILLS_OFFSET
-    if load_i64(instrument, I_LEGS * 8) < 0:
-        return
-    others = np.int64(0)
-    for slot in range(1, MAX_LEGS):
-        row = load_i64(instrument, (I_LEGS + slot) * 8)
-        if row >= 0:
-            ratio = load_i64(instrument, (I_RATIOS + slot) * 8)
-            others += ratio * last_or_closing_price(base + row * INSTRUMENT_BYTES)
-    for i in range(MAX_LEGS):
-        slot = MAX_LEGS - 1 - i
-        row, ratio = load_i64(instrument, (I_LEGS + slot) * 8), load_i64(instrument, (I_RATIOS + slot) * 8)
-        if row < 0 or load_i64(base + row * INSTRUMENT_BYTES, I_STATE * 8) != OPEN:
-            continue
-        leg = base + row * INSTRUMENT_BYTES
-        own_price, is_bought, times = last_or_closing_price(leg), ratio > 0, abs(ratio)
-        last_fill = load_i64(fill_list, (fills - 1) * FILL_BYTES)
-        price = last_fill - others if slot == 0 else own_price
-        emit_execution_summary(t, leg, ts, NO_SIDE, price, filled * times, NULL)
-        for j in range(fills):
-            fill = fill_list + j * FILL_BYTES
-            price = load_i64(fill, 0) - others if slot == 0 else own_price
-            maker = load_i64(fill, 16)
-            buyer, seller = (firm, maker) if buys == is_bought else (maker, firm)
-            emit_trade(t, leg, ts, NO_SIDE, price, load_i64(fill, 8) * times, buyer, seller, C_LEG, 0, 1)
-        emit_execution_statistics(t, leg, ts, 0)
 
 
 @outlined

@@ -102,9 +102,8 @@ def wrong_answer(raw: m.RawData, random: np.random.Generator) -> m.RawData:
         return replace(raw, channel=OTHER_CHANNEL)
     if kind == 2:  # numbers that nobody asked for
         return replace(raw, messages=tuple(replace(each, sequence=each.sequence + 5_000) for each in messages))
-    return replace(
-        raw, messages=tuple(replace(each, data=each.data[: max(1, len(each.data) - 3)]) for each in messages)
-    )
+    shorter = tuple(replace(each, data=each.data[: max(1, len(each.data) - 3)]) for each in messages)
+    return replace(raw, messages=shorter)
 
 
 def _with_body(message: FixMessage, msg_type: str, fields: Sequence[tuple[int, FieldValue]]) -> FixMessage:

@@ -35,7 +35,7 @@ SEQ_VERSIONS: Mapping[str, Mapping[str, int]] = {
 class Members:
     """The instruments of a channel: those that fit every list that is not empty; all, if all lists are."""
 
-    types: tuple[str, ...] = ()  # SecurityType
+    types: tuple[str, ...] = ()  # SecurityType; a user-defined strategy is where its first leg is (E4.1)
     groups: tuple[str, ...] = ()  # SecurityGroup
     symbols: tuple[str, ...] = ()
 
@@ -43,7 +43,7 @@ class Members:
         """Which rows of a listing are members: none of those that are not in use."""
         chosen = np.arange(listing.capacity) < len(listing)
         for wanted, values in (
-            (self.types, listing.security_types),
+            (self.types, listing.channel_types),
             (self.groups, [listing.groups[group] for group in listing.group[: len(listing)].tolist()]),
             (self.symbols, listing.symbols),
         ):

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.market import families as e
 
+KEPT_FLAGS = k.IMPLIED | e.BTB_LIMITED | e.BTB_ALL_OR_NONE  # of an order that is sent again
 Records = NDArray[np.int64]
 Numbers = NDArray[np.int64]
 
@@ -41,7 +43,7 @@ def resent_records(snapshots: Records, ts_ns: int) -> Records:
     has_book = header & (snapshots[:, k.SIZE] + snapshots[:, k.OTHER] > 0)
     book, others = snapshots[has_book | order].copy(), snapshots[~(header | order | state)].copy()
     is_empty = book[:, k.KIND] == k.SNAPSHOT_HEADER
-    book[:, k.FLAGS] = book[:, k.FLAGS] & k.IMPLIED | k.RECOVERY
+    book[:, k.FLAGS] = book[:, k.FLAGS] & KEPT_FLAGS | k.RECOVERY
     book[np.append(is_empty[1:], True)[: len(book)], k.FLAGS] |= k.LAST  # the end of a book is before the next one
     book[:, k.KIND] = np.where(is_empty, k.EMPTY_BOOK, k.ADD)
     book[is_empty, k.PRICE :] = k.NULL

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import Pool
+from umdf.exchange.instruments.journal_details import DETAILS
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import direct_encoder_kernel as x
 from umdf.exchange.publish import unit_builder_kernel as w
@@ -145,6 +146,7 @@ class DirectEncoder:
     def supports(self, records: Numbers) -> bool:
         """Whether every record is of a kind that can be encoded directly, and of the regular session."""
         is_regular = not (records[:, k.FLAGS] & k.AFTER_MARKET).any()
+        is_regular &= records[:, k.CODE].max(initial=0) >> DETAILS == 0  # of forwards: 287, 37014
         return is_regular and bool(self._is_supported[records[:, k.KIND]].all())
 
     def encode(

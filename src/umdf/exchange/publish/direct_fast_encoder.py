@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.exchange.instruments.instrument_types import InstrumentType
+from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish import direct_fast_encoder_kernel as d
 from umdf.exchange.publish.channel_settings import MBO, POSITION, TOB, ChannelSettings
@@ -36,8 +38,9 @@ FIRST_ROWS = 1_024
 
 
 class DirectFastEncoder:
-    def __init__(self, settings: ChannelSettings, encoder: Encoder, template_id: int, instrument_ids: Numbers) -> None:
-        self._encoder, self._template_id, self._instrument_ids = encoder, template_id, instrument_ids
+    def __init__(self, settings: ChannelSettings, encoder: Encoder, template_id: int, listing: Listing) -> None:
+        self._encoder, self._template_id = encoder, template_id
+        self._instrument_ids, self._types = listing.security_id, listing.type
         self._root = encoder.layout.roots[template_id]
         self._entry = encoder.layout.nodes[next(i.child for i in self._root.lists if i.sequence.length.id == t.ENTRIES)]
         excluded = {d.POSITION_COLUMN} if settings.generation != POSITION else {d.PREV_SIZE_COLUMN}
@@ -104,9 +107,11 @@ class DirectFastEncoder:
         return memory.ctypes.data
 
     def supports(self, records: Numbers) -> bool:
-        """Whether every record is of a kind that can be encoded directly."""
+        """Whether every record is of a kind that can be encoded directly; offers of lending have more fields (13.1)."""
         return (
-            bool(self._is_supported[records[:, k.KIND]].all()) and not (records[:, k.FLAGS] & OTHER_QUOTE_FLAGS).any()
+            bool(self._is_supported[records[:, k.KIND]].all())
+            and not (records[:, k.FLAGS] & OTHER_QUOTE_FLAGS).any()
+            and not (self._types[records[:, k.INSTRUMENT]] == InstrumentType.LENDING).any()
         )
 
     def encode(self, records: Numbers, rpt_seq: Numbers, units: UnitBatch, ts_ns: Numbers) -> EncodedMessages | None:

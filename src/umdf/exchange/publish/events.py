@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.exchange.instruments.instrument_types import InstrumentType
-from umdf.exchange.instruments.journal_details import DETAILS, OrderDetails
+from umdf.exchange.instruments.journal_details import DETAILS, OrderDetails, TradeDetails
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
-from umdf.exchange.publish.channel_settings import FAST, MBO, MBP, POSITION, TOB, ChannelSettings
+from umdf.exchange.publish.channel_settings import FAST, MBO, MBP, POSITION, SBE, TOB, ChannelSettings
 from umdf.exchange.publish.news import NewsItem
 from umdf.exchange.publish.statistic_rows import composite_columns, statistic_columns, with_composites
 from umdf.exchange.publish.unit_builder import FamilyColumns, UnitBatch
@@ -26,6 +25,7 @@ EVENT_FLAGS = 0xFFFF  # the flags that events have
 NONE_8, NONE_16, NONE_32 = e.NULL_I8, e.NULL_I16, e.NULL_I32
 REGULAR_SESSION, AFTER_MARKET_SESSION = 1, 6  # 336
 LENDING_VENUE = ord("L")
+OFFER_KINDS, NO_DETAILS = (k.ADD, k.CHANGE, k.SNAPSHOT_ORDER), OrderDetails()
 PLUS, MINUS = ord("0"), ord("2")  # 274
 CONDITION_BITS = (1 << DETAILS) - 1
 # Columns of trades and orders, and the attributes of their details.
@@ -164,9 +164,10 @@ class EventBuilder:
         if self._has_lending:
             venue = self._venues(records)
             columns["venue"] = np.where(venue == LENDING_VENUE, venue, 0).astype(np.uint8)  # absent is E
+            is_offer = (venue == LENDING_VENUE) & np.isin(kind, OFFER_KINDS)
             orders = self._listing.details.orders
-            ids = records[k.ID].tolist()
-            columns |= self._details(ids, defaultdict(OrderDetails, orders), ORDER_DETAILS)
+            found = [orders.get(number, NO_DETAILS) for number in np.where(is_offer, records[k.ID], e.NULL).tolist()]
+            columns |= self._details(found, ORDER_DETAILS)
         return self._rows("mbo", records, columns)
 
     def _trades(self, records: FamilyColumns) -> Rows:
@@ -197,16 +198,17 @@ class EventBuilder:
             ),
         }
         if (details := np.where(code > 0, code >> DETAILS, 0)).any():
-            columns |= self._details(details.tolist(), self._listing.details.trades, TRADE_DETAILS)
+            trades = self._listing.details.trades
+            columns |= self._details([trades[number] for number in details.tolist()], TRADE_DETAILS)
         return self._rows("trades", records, columns)
 
     @staticmethod
-    def _details(numbers: list[int], details: Any, names: dict[str, str]) -> dict[str, Numbers]:
-        """Columns of a family from the attributes of details, by number."""
+    def _details(details: Sequence[OrderDetails | TradeDetails], names: dict[str, str]) -> dict[str, Numbers]:
+        """Columns of a family from the attributes of details."""
         found = {}
         for name, attribute in names.items():
             column = e.TRADES.column(name)
-            values = [getattr(details[number], attribute) for number in numbers]
+            values = [getattr(detail, attribute) for detail in details]
             found[name] = np.array([column.null if value is None else value for value in values], column.dtype)
         return found
 
@@ -307,7 +309,8 @@ class EventBuilder:
 
     def _news(self, records: FamilyColumns) -> Rows:
         items = [self._news_items[number] for number in records[k.ID].tolist()]
-        parts = [item.parts for item in items]
+        # Binary sends a long text in parts (9.2.4), FIX/FAST in one message of several chunks.
+        parts = [[item.text] if self._protocol == FAST else item.parts for item in items]
         numbers = np.where(records[k.POSITION] == k.NULL, 1, records[k.POSITION])
         columns = {
             "news_source": np.array([item.source for item in items], np.int16),
@@ -317,6 +320,9 @@ class EventBuilder:
             "ts_origin": records[k.TS],
             "total_text_length": np.array([len(item.text.encode()) for item in items], np.int64),
         }
+        if self._protocol == SBE:  # has no list of instruments, but one of them (48)
+            first = np.array([item.related[0] if item.related else -1 for item in items], np.int64)
+            columns["instrument_id"] = self._instrument_ids[first]
         texts = {
             "headline": text_column([item.headline for item in items]),
             "text": text_column([part[number - 1] for part, number in zip(parts, numbers.tolist(), strict=True)]),

@@ -51,8 +51,7 @@ class FastPublisher(Publisher):
         self._messages, self._encoder = FastMessageMapper(templates, *self.template_ids), Encoder(templates)
         self._pool = Pool()
         super().__init__(settings, listing, *more)
-        arguments = settings, self._encoder, self.template_ids[0], listing.security_id
-        self.direct_encoder = DirectFastEncoder(*arguments)
+        self.direct_encoder = DirectFastEncoder(settings, self._encoder, self.template_ids[0], listing)
 
     def _publish_numbered(
         self, batch: JournalBatch, rpt_seq: Numbers, loop_times: Callable[[str, int], Numbers] | None

@@ -53,7 +53,8 @@ class MemberFilter:
             chosen[of_instrument] = is_member[instrument[of_instrument]]
             chosen[is_group] = self._has_members[records[is_group, k.ID]]
         for row in np.flatnonzero(kind == k.NEWS).tolist():
-            chosen[row] = self._carries(self._news[int(records[row, k.ID])])
+            is_sent = self._settings.protocol == SBE or records[row, k.POSITION] in (k.NULL, 1)
+            chosen[row] = is_sent and self._carries(self._news[int(records[row, k.ID])])
         if chosen.all():
             return DerivedRecords(records, np.arange(len(records)))
         ends = records[:, k.FLAGS] & k.LAST != 0

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_PART_BYTES = 1_000  # of the text in one message, which has to fit in a packet
+from umdf.errors import UsageError, one_of
+
+MAX_PART_BYTES = 1_000  # of the text in one message of Binary, which has to fit in a packet
+MAX_HEADLINE_BYTES = 300  # with the link: they are in every part
+MAX_LINE_BYTES, MAX_TEXT_BYTES = 8_192, 1 << 16  # of a Text (58), and of all
+MAX_NEWS_ID = 9_999_999  # seven digits
+LANGUAGES = ("", "pt", "en", "es")
+SOURCES = (*range(6), 11, *range(13, 21))
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,23 @@ class NewsItem:
     language: str = ""  # 1474; empty: Portuguese
     url: str = ""
     related: tuple[int, ...] = ()  # indices in the listing
+
+    def __post_init__(self) -> None:
+        lines = [len(line.encode()) for line in self.text.split("\n")]
+        header, text = len(self.headline.encode()) + len(self.url.encode()), len(self.text.encode())
+        for name, size, most in (
+            ("headline and link", header, MAX_HEADLINE_BYTES),
+            ("line of text", max(lines), MAX_LINE_BYTES),
+            ("text", text, MAX_TEXT_BYTES),
+        ):
+            if size > most:
+                raise UsageError(f"{name} too long: {size} bytes", f"use up to {most}")
+        if self.source not in SOURCES:
+            raise UsageError(f"unknown news source: {self.source}", f"use {one_of(map(str, SOURCES))} (6940)")
+        if self.language not in LANGUAGES:
+            raise UsageError(f"unknown language: {self.language}", f"use {one_of(LANGUAGES[1:])} (1474)")
+        if self.news_id is not None and not 0 < self.news_id <= MAX_NEWS_ID:
+            raise UsageError(f"news number out of range: {self.news_id}", f"use 1 to {MAX_NEWS_ID} (1472)")
 
     @property
     def parts(self) -> list[str]:

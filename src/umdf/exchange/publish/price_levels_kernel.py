@@ -105,6 +105,22 @@ def emit_at(p, record, row, kind, levels, index, position, is_bid):
 
 
 @inlined
+def takes_back_deletion(p, record, position, price):
+    """Whether the newest record of the event has deleted this level, which an order brings back: it has changed only."""
+    out_rows = load_i64(p, P_OUT_ROWS * 8)
+    if out_rows <= load_i64(p, P_EVENT_ROW * 8):
+        return False
+    last = load_i64(p, P_OUT * 8) + (out_rows - 1) * RECORD_BYTES
+    return (
+        load_i64(last, KIND * 8) == DELETE
+        and load_i64(last, INSTRUMENT * 8) == load_i64(record, INSTRUMENT * 8)
+        and load_i64(last, SIDE * 8) == load_i64(record, SIDE * 8)
+        and load_i64(last, POSITION * 8) == position
+        and load_i64(last, PRICE * 8) == price
+    )
+
+
+@inlined
 def emit_top(p, record, row, levels, count, is_bid):
     """An Overlay of the best level; of none if the side is empty, which removes it (9.7)."""
     level = levels + (count - 1) * LEVEL_BYTES if count > 0 else np.int64(0)
@@ -135,6 +151,9 @@ def apply_order(p, record, row, kind, side, is_bid):
         if position <= depth:  # the bottom row goes without a message (9.3.1)
             if is_overlay:
                 emit_top(p, record, row, levels, count + 1, is_bid)
+            elif takes_back_deletion(p, record, position, load_i64(record, PRICE * 8)):
+                store_i64(p, P_OUT_ROWS * 8, load_i64(p, P_OUT_ROWS * 8) - 1)
+                emit_at(p, record, row, CHANGE, levels, index, position, is_bid)
             else:
                 emit_at(p, record, row, ADD, levels, index, position, is_bid)
         return True

@@ -44,13 +44,16 @@ class Publication:
         publisher.reset_channel(loops.all_snapshots(), now_ns)
         loops.end(now_ns)
 
-    def reset_sequences(self, now_ns: int, protocol: str | None = None, channel: int | None = None) -> None:
-        """Number the incremental stream of a channel from 1 again, of all if none is named: a new week, a failover."""
-        if protocol is not None and channel is not None:
-            chosen = [self._find(protocol, channel)]
-        else:
-            chosen = list(zip(self.publishers, self._loops, strict=True))
-        for publisher, loops in chosen:
+    def reset_sequences(self, protocol: str, channel: int, now_ns: int) -> None:
+        """Number the incremental stream of a channel from 1 again: a failover."""
+        publisher, loops = self._find(protocol, channel)
+        publisher.reset_sequences(now_ns)
+        loops.end(now_ns)
+
+    def start_week(self, now_ns: int) -> None:
+        """The platform comes up: number the incremental streams of all channels from 1 again."""
+        for publisher, loops in zip(self.publishers, self._loops, strict=True):
+            publisher.resume(now_ns)
             publisher.reset_sequences(now_ns)
             loops.end(now_ns)
 

@@ -32,7 +32,7 @@ from umdf.exchange.publish.control_records import control_records, resent_record
 from umdf.exchange.publish.events import EventBuilder
 from umdf.exchange.publish.member_filter import MemberFilter, without_firms
 from umdf.exchange.publish.news import BULK_NEWS, NewsItem
-from umdf.exchange.publish.positions import merge_matched
+from umdf.exchange.publish.positions import merge_matched, restate_implied
 from umdf.exchange.publish.price_levels import DerivedRecords, PriceLevels
 from umdf.exchange.publish.rpt_seq import RptSeqCounter
 from umdf.exchange.publish.sinks import Numbers, Packets, Sink
@@ -134,7 +134,10 @@ class Publisher(ABC):
             sink.advance(batch.ts_ns)
 
     def _publish_incremental(self, batch: JournalBatch) -> None:
-        batch = replace(batch, records=without_firms(batch.records, self.listing))
+        records = without_firms(batch.records, self.listing)
+        if self.settings.generation == POSITION:
+            records = restate_implied(records)
+        batch = replace(batch, records=records)
         chosen = self._members.of(batch.records)
         derived = self._derive(chosen.records)
         source = chosen.source[derived.source]
@@ -206,6 +209,12 @@ class Publisher(ABC):
             self.seq_versions[INCREMENTAL] = self.seq_versions[INCREMENTAL] % MAX_SEQ_VERSION + 1
             self._publish_records(reset, None)
         self._sent_ns = ts_ns
+
+    def resume(self, ts_ns: int) -> None:
+        """The platform comes up again: while it was down, nothing was sent, heartbeats neither."""
+        for stream in LOOPING_STREAMS:
+            if self._loop_end_ns[stream]:
+                self._loop_end_ns[stream] = ts_ns
 
     def _loop_times(self, stream: str, count: int) -> Numbers:
         """Sending times of a looping stream: at its own pace, also while the market is silent."""

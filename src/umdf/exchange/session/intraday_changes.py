@@ -39,6 +39,7 @@ class IntradayChanges:
         index = self._listing.modify(symbol, spec)
         self._market.load_instruments(np.array([index]))
         self._publish(index, "M")
+        self._market.derive_implied(np.array([index]), self._session.flush)
 
     def delete(self, symbol: str) -> list[int]:
         """Delete an instrument, what depends on it, and their books (7.3): the rows."""
@@ -53,6 +54,7 @@ class IntradayChanges:
             self._publish(index, "D")
             row = self._market.instruments[index]
             row[k.I_STATE] = row[k.I_BIDS] = row[k.I_ASKS] = k.UNKNOWN
+            row[k.I_EVENT] = k.NULL
             row[k.I_STATISTICS :] = 0
         return rows
 

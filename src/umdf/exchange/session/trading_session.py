@@ -51,7 +51,7 @@ CLEARED_BY_SESSION_CHANGE = (
 
 class TradingSession:
     def __init__(self, market: Market, flush: Callable[[], None]) -> None:
-        self._market, self._flush, self._listing = market, flush, market.listing
+        self._market, self.flush, self._listing = market, flush, market.listing
         self.phases = np.zeros(len(self._listing.groups), np.int64)  # of the groups; 0: none yet
         self.is_after_market = np.zeros(len(self._listing.groups), bool)  # 336=6
 
@@ -85,16 +85,25 @@ class TradingSession:
             self.phases[group] = phase
             self.is_after_market[group] = after_market
             listed = self.listed(group)
+            following = listed[table[listed, k.I_EVENT] != SEPARATES]
+            if phase != k.OPEN:
+                self._market.withdraw_implied(following, self.flush)
             flags = k.LAST | (k.AFTER_MARKET if after_market else 0)
             self._market.append(k.GROUP_PHASE, None, id=group, aux=phase, code=event, flags=flags)
             table[listed, k.I_PHASE] = phase
-            following = listed[table[listed, k.I_EVENT] != SEPARATES]
             table[following, k.I_STATE], table[following, k.I_STATE_TS] = phase, self._market.now
+            if phase == k.OPEN:
+                self._market.derive_implied(following, self.flush)
 
     def change_state(self, index: int, state: int, event: int, opens_at: int = k.NULL) -> None:
+        """Change the state of an instrument. Implied orders are there while a strategy and its legs are Open (14)."""
+        if state != k.OPEN:
+            self._market.withdraw_implied(np.array([index]), self.flush)
         self._market.append(k.STATE, index, aux=state, code=event, insert=opens_at)
         row = self._market.instruments[index]
         row[k.I_STATE], row[k.I_EVENT], row[k.I_STATE_TS] = state, event, self._market.now
+        if state == k.OPEN:
+            self._market.derive_implied(np.array([index]), self.flush)
 
     def separate(self, index: int, state: int, opens_at: int = k.NULL) -> None:
         """Give an instrument a state of its own; an auction that it leaves ends with its trades."""
@@ -109,7 +118,7 @@ class TradingSession:
     def _end_auction(self, index: int, state: int) -> None:
         before = self._market.instruments[index, k.I_STATE]
         if before in AUCTIONS and before != state:
-            self._market.uncross_one(index, self._flush)
+            self._market.uncross_one(index, self.flush)
 
     def change_session(self, groups: Iterable[int], phase: int) -> None:
         """End the day: the statistics of the session are reset (1174=4, 11.3)."""
@@ -126,4 +135,4 @@ class TradingSession:
         following = (table[listed, k.I_EVENT] != SEPARATES) & np.isin(table[listed, k.I_STATE], AUCTIONS)
         has_orders = table[listed, k.I_BIDS] + table[listed, k.I_ASKS] > 0
         for index in listed[following & has_orders].tolist():
-            self._market.uncross_one(index, self._flush)
+            self._market.uncross_one(index, self.flush)

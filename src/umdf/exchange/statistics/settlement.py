@@ -34,6 +34,13 @@ def is_settled(listing: Listing) -> NDArray[np.bool_]:
     return listing.of_types(types_where("is_settled"))
 
 
+def previous_prices(market: Market, indices: Indices) -> Indices:
+    """The final settlement prices of the previous day; of what has none the closing price."""
+    final, closing = market.statistic_values(k.S_SETTLEMENT)[indices], market.instruments[indices, k.I_PREVIOUS_CLOSE]
+    is_final = (final[:, k.V_PRESENT] != 0) & (final[:, k.V_CODE] == settlement_code(FINAL))
+    return np.where(is_final, final[:, k.V_PRICE], closing)
+
+
 def settlement_prices(market: Market, indices: Indices) -> Indices:
     """The price at which each would settle now.
 
@@ -42,9 +49,12 @@ def settlement_prices(market: Market, indices: Indices) -> Indices:
     """
     listing, table = market.listing, market.instruments
     average, last = market.statistic_values(k.S_EXECUTION), market.statistic_values(k.S_INDEX_VALUE)
-    closing, tick = table[:, k.I_PREVIOUS_CLOSE], listing.tick
+    previous, tick = table[:, k.I_PREVIOUS_CLOSE].copy(), listing.tick
+    settled = market.statistic_values(k.S_PREVIOUS_SETTLEMENT)
+    is_settled_before = settled[:, k.V_PRESENT] != 0
+    previous[is_settled_before] = settled[is_settled_before, k.V_PRICE]
     traded = (average[:, k.V_PRESENT] != 0) & (average[:, k.V_PRICE] != k.NULL)
-    prices = closing[indices].copy()
+    prices = previous[indices]
     for place, index in enumerate(indices.tolist()):
         front = int(listing.driver[index])
         if listing.type[index] == InstrumentType.INDEX:
@@ -53,8 +63,8 @@ def settlement_prices(market: Market, indices: Indices) -> Indices:
         elif traded[index]:
             prices[place] = _at_tick(int(average[index, k.V_PRICE]), int(tick[index]))
         elif front != index and traded[front]:
-            move = int(average[front, k.V_PRICE]) - int(closing[front])
-            prices[place] = _at_tick(int(closing[index]) + move, int(tick[index]))
+            move = int(average[front, k.V_PRICE]) - int(previous[front])
+            prices[place] = _at_tick(int(previous[index]) + move, int(tick[index]))
     return prices
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from umdf.errors import UsageError
 from umdf.exchange.bulk.settings import SECOND_NS
 from umdf.exchange.instruments.instrument_types import InstrumentType, types_where
 from umdf.exchange.instruments.journal_details import CompositePrice
@@ -32,6 +33,7 @@ from umdf.exchange.statistics.settlement import (
     PREVIOUS_DAY,
     UPDATED,
     is_settled,
+    previous_prices,
     settlement_code,
     settlement_prices,
 )
@@ -71,7 +73,12 @@ class Statistics:
                 closed,
                 {"price": price[closed], "code": PREVIOUS_DAY, "other": adjusted, "aux": last_traded},
             ),
-            PublishedStatistic(k.S_PREVIOUS_SETTLEMENT, k.SETTLEMENT, settled, {"price": price[settled], "code": code}),
+            PublishedStatistic(
+                k.S_PREVIOUS_SETTLEMENT,
+                k.SETTLEMENT,
+                settled,
+                {"price": previous_prices(self._market, settled), "code": code},
+            ),
             PublishedStatistic(k.S_OPEN_INTEREST, k.OPEN_INTEREST, held, interest),
             *price_limits(listing, indices),
         ):
@@ -138,7 +145,9 @@ class Statistics:
     def publish_composite(self, symbol: str) -> None:
         """Publish which prices of its underlyings the value of an index has (269=D)."""
         row = self._listing.index_of(symbol)
-        index = next(index for index in self._indexes.indexes if index.row == row)
+        index = next((index for index in self._indexes.indexes if index.row == row), None)
+        if index is None:
+            raise UsageError(f"{symbol} is no index", "name one, as IBOV")
         prices = tuple(
             CompositePrice(member, int(self._indexes.last[member]) * PRICE_UNIT) for member in index.members.tolist()
         )
@@ -196,15 +205,20 @@ class Statistics:
             self._publish(PublishedStatistic(k.S_CLOSING, k.CLOSING, at, columns))
         self._publish_volumes()
 
-    def settle(self, price_type: int) -> None:
-        """Publish settlement prices: PREVIEW, FINAL, or UPDATED ones of the previous day (10.6)."""
+    def settle(self, price_type: int, symbol: str | None = None, price: int | None = None) -> None:
+        """Publish settlement prices: PREVIEW, FINAL, or UPDATED ones of the previous day (10.6); of one instrument,
+        with a price of its own if that is given."""
         market = self._market
         indices = np.flatnonzero(is_settled(self._listing) & market.is_listed)
+        if symbol is not None:
+            indices = indices[indices == self._listing.index_of(symbol)]
+            if not len(indices):
+                raise UsageError(f"{symbol} has no settlement price", "name a derivative or an index (10.6)")
         if price_type == UPDATED:
-            statistic, price = k.S_PREVIOUS_SETTLEMENT, market.instruments[indices, k.I_PREVIOUS_CLOSE]
+            statistic, prices = k.S_PREVIOUS_SETTLEMENT, previous_prices(market, indices)
         else:
-            statistic, price = k.S_SETTLEMENT, settlement_prices(market, indices)
-        columns = {"price": price, "code": settlement_code(price_type)}
+            statistic, prices = k.S_SETTLEMENT, settlement_prices(market, indices)
+        columns = {"price": prices if price is None else price, "code": settlement_code(price_type)}
         self._publish(PublishedStatistic(statistic, k.SETTLEMENT, indices, columns))
 
     # Publishing

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 NEIGHBOURS = 8  # packets on either side that a packet is compared with
-MARGIN = 3 * NEIGHBOURS  # a decision depends on those on its neighbours, and those on their neighbours
+LOOK_BACK = 3 * NEIGHBOURS  # packets before a packet among which it may continue the numbering
+# A decision depends on those of so many packets, and these on their neighbours, and those on their neighbours.
+MARGIN = LOOK_BACK + 2 * NEIGHBOURS
 MAX_OVERTAKING = 1_000  # maximum reordering, in sequences
 MAX_FIRST_SEQUENCE = 16  # a sequence up to this may start an epoch or a loop
 MAX_WRONG_BITS = 3  # maximum wrong bits in a sequence
@@ -128,6 +130,11 @@ def mask_far_sequences(headers: Headers) -> Mask:
     ):  # nothing in the message confirms its sequence: it must not take the place of a missing one
         low, here, high = number[:-2], number[1:-1], number[2:]
         bad[1:-1] |= headers.is_cut[1:-1] & (high - low == 2) & ((here < low) | (here > high))
+    for row in np.flatnonzero(bad & ~headers.is_cut).tolist():
+        # What continues the numbering is sound, even if it stands alone among late copies of much older packets.
+        before = slice(max(row - LOOK_BACK, 0), row)
+        valid = number[before][~bad[before] & (epoch[before] == epoch[row])]
+        bad[row] = not (len(valid) and 0 < number[row] - valid.max() <= NEIGHBOURS)
     return bad
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -54,14 +55,13 @@ _OPERATORS = (CONSTANT, DEFAULT, COPY, INCREMENT, DELTA, TAIL)
 # The messaging specification writes uint32 and uint64 (3.1.3); the exchange's file uInt32 and uInt64.
 _OTHERS = {"uint32": UINT32, "uint64": UINT64, "decimal": DECIMAL, "string": ASCII, "byteVector": BYTES}
 _FIELDS = {type: type for type in RANGES} | _OTHERS
+_packaged_templates = cache(lambda: loads((resources.files("umdf.schemas") / "fast" / PACKAGED).read_bytes(), PACKAGED))
 _TEMPLATE_NAMESPACE = "http://www.fixprotocol.org/ns/"  # …fast/td/1.1, and template-definition of older files
 
 
 def load(path: str | Path | None = None) -> TemplateSet:
     """The templates of a file; by default of the packaged file."""
-    if path is None:
-        return loads(resources.files("umdf.schemas").joinpath("fast", PACKAGED).read_bytes(), PACKAGED)
-    return loads(xmltree.content_of(path), str(path))
+    return _packaged_templates() if path is None else loads(xmltree.content_of(path), str(path))
 
 
 def loads(content: bytes, source: str = "<string>") -> TemplateSet:
