@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from feed.live_exchange import MS, SECOND_NS, CheckedClient, LiveMarket
+from umdf.exchange.publish.faulty_lines import DeadLine, Faults
 
 from umdf.exchange.live import schedule as s
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish.channel_settings import FAST, MBP, PRIORITY, SBE, TOB, ChannelSettings, Members
-from umdf.exchange.publish.faulty_lines import DeadLine, Faults
 from umdf.feed.channel_states import FeedState
 from umdf.feed.events import EpochStarted
 from umdf.transport.channels_file import format_channels
