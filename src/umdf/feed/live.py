@@ -26,7 +26,7 @@ from umdf.errors import CaptureError
 from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import ChannelReport, FeedClient
-from umdf.feed.events import FeedEvent, GapOpened, RecorderStopped
+from umdf.feed.events import EpochStarted, FeedEvent, GapOpened, RecorderStopped
 from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine
 from umdf.feed.recorder import Recorder
 from umdf.feed.replay_source import ReplaySource
@@ -46,6 +46,10 @@ class RecoverySource(Protocol):
     """Recovers lost units on request, for example from a TCP replayer (5)."""
 
     def request(self, channel: ChannelKey, gap: Gap) -> None: ...
+
+    def cancel(self, channel: ChannelKey) -> None:
+        """Forget what was requested: the channel's numbering has started again."""
+        ...
 
     def take(self) -> list[ReceivedPackets]:
         """Packets of the line `R` of a channel, with technical headers as they were sent."""
@@ -195,9 +199,11 @@ class Live:
         reports = self.client.advance(now_ns)
         for report in reports:
             for event in report.events:
-                if isinstance(event, GapOpened):
-                    for source in self._sources:
+                for source in self._sources:
+                    if isinstance(event, GapOpened):
                         source.request(event.channel, event.gap)
+                    elif isinstance(event, EpochStarted):
+                        source.cancel(event.channel)
         if events and self.client.feeds:
             reports.append(ChannelReport(next(iter(self.client.feeds.values())), events, []))
         for report in reports:

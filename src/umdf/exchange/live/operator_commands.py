@@ -23,7 +23,9 @@ from umdf.exchange.instruments.instrument_spec import UNIT, Leg
 from umdf.exchange.live.exchange import MIDPOINTS, SETTLEMENTS, STEPS, Exchange
 from umdf.exchange.live.schedule import days_since_1970
 from umdf.exchange.matching.orders import ASK, BID, DAY, GTC, GTD, LIMIT, MARKET, MARKET_TO_LIMIT, MOA, MOC, OrderBook
+from umdf.exchange.replayer.service import Switch
 from umdf.exchange.session.trading_session import PHASE_NAMES, STATE_NAMES
+from umdf.transport.channels_file import REPLAYERS
 
 SIDES = {"buy": BID, "sell": ASK}
 ORDER_TYPES = {"limit": LIMIT, "market": MARKET, "market-to-limit": MARKET_TO_LIMIT, "moa": MOA, "moc": MOC}
@@ -235,11 +237,15 @@ COMMANDS: dict[str, Command] = {
     "reset_book": Command(Exchange.reset_book, {"symbol": _text}, {}),
     "reset_channel": Command(Exchange.reset_channel, CHANNEL, {}),
     "failover": Command(Exchange.reset_sequences, CHANNEL, {}),
+    "replayer": Command(
+        Exchange.switch_replayer,
+        {"name": _choice_of(REPLAYERS), "switch": _choice({each.value: each for each in Switch}), "is_on": _flag}, {},
+    ),
     "status": Command(Exchange.status, {}, {}),
 }  # fmt: skip
 
 
-WHILE_DOWN = ("status", "book", "step")  # nothing that would have to be published
+WHILE_DOWN = ("status", "book", "step", "replayer")  # nothing that would have to be published
 
 
 def answer(exchange: Exchange, line: bytes) -> bytes:
