@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from umdf.certify.client_actions import ReplayRange
-from umdf.certify.observation import BookRow, BookState, SeenMessage
+from umdf.certify.observation import INCREMENTAL, BookRow, BookState, SeenMessage
 from umdf.certify.stage import Stage
 from umdf.errors import ConfigError
 
 UNIT = 10**9
+PATIENCE_S = 15.0  # of real time, for the client to write what was sent
 Tell = Callable[[dict[str, Any]], None]  # gives an instruction
 
 
@@ -40,17 +41,21 @@ class LoggedClient:
         self._replies: list[SeenMessage] = []
         self._now: dict[tuple[int, int], BookState] = {}
         self._books: dict[tuple[int, int], list[BookState]] = defaultdict(list)
+        self._publishers, self._is_connected = stage.exchange.publication.publishers, False
+        self._last: dict[int, int] = defaultdict(int)  # sequence of the incremental stream, by channel
         self._started = time.monotonic(), stage.exchange.now_ns
         self.troubles: list[str] = []
 
     # What the client is told
 
     def connect(self, *, starts_again: bool) -> None:
+        self._is_connected = bool(self._line)
         self._tell({"client": "connect", "starts_again": starts_again})
         self.settle()
 
     def disconnect(self) -> None:
         self._tell({"client": "disconnect"})
+        self._is_connected = False
         self.settle()
 
     def log_on_to_history(self) -> None:
@@ -63,6 +68,15 @@ class LoggedClient:
 
     # Its log
 
+    def wait_for_log(self, patience_s: float) -> None:
+        """Until the client has written its first line."""
+        until = time.monotonic() + patience_s
+        while not self._line:
+            self.settle()
+            if time.monotonic() > until:
+                raise ConfigError(f"{self._log}: nothing was written within {patience_s:g} s", "start the client")
+        self._is_connected = True
+
     def poll(self) -> None:
         """Wait until real time has caught up with the exchange, and read the log."""
         began, first_ns = self._started
@@ -72,9 +86,12 @@ class LoggedClient:
         self._read()
 
     def settle(self) -> None:
-        """Give the client time: the exchange goes on meanwhile."""
-        until = time.monotonic() + self._settle_s
-        while time.monotonic() < until:
+        """Give the client time to write what was sent until now: the exchange goes on meanwhile."""
+        began = time.monotonic()
+        wanted = {publisher.settings.channel: publisher.sequences()[0][2] for publisher in self._publishers}
+        while (waited_s := time.monotonic() - began) < self._settle_s or (
+            waited_s < PATIENCE_S and self._is_connected and any(self._last[each] < wanted[each] for each in wanted)
+        ):
             self._stage.exchange.advance(self._stage.exchange.now_ns + round(0.05 * UNIT * self._speed))
             self.poll()
 
@@ -96,7 +113,10 @@ class LoggedClient:
         try:
             values = json.loads(line)
             if "message" in values:
-                self._messages.append(_message(values, "message"))
+                message = _message(values, "message")
+                self._messages.append(message)
+                if message.stream == INCREMENTAL:
+                    self._last[message.channel] = max(self._last[message.channel], message.sequence)
             elif "reply" in values:
                 self._replies.append(_message(values, "reply"))
             elif "book" in values:

@@ -45,6 +45,10 @@ class ReplaySession:
     def request(self, channel: ChannelKey, gap: Gap) -> None:
         self.request_span(Span(channel.number, gap.first, gap.last))
 
+    def cancel(self, channel: ChannelKey) -> None:
+        """What snapshots or a new epoch have made useless."""
+        self._client.cancel(channel.number)
+
     def request_span(self, span: Span) -> None:
         self._client.request(span, self._now_ns())
 
