@@ -23,8 +23,10 @@ from umdf.certify.client_actions import ReplayRange
 from umdf.certify.observation import INCREMENTAL, BookRow, BookState, SeenMessage
 from umdf.certify.stage import Stage
 from umdf.errors import ConfigError
+from umdf.units import fix_timestamp
 
 UNIT = 10**9
+SENDING_TIME, MILLISECONDS = 52, 21  # characters of 20261119-10:30:00.000
 PATIENCE_S = 15.0  # of real time, for the client to write what was sent
 Tell = Callable[[dict[str, Any]], None]  # gives an instruction
 
@@ -43,6 +45,7 @@ class LoggedClient:
         self._books: dict[tuple[int, int], list[BookState]] = defaultdict(list)
         self._publishers, self._is_connected = stage.exchange.publication.publishers, False
         self._last: dict[int, int] = defaultdict(int)  # sequence of the incremental stream, by channel
+        self._written_until = ""  # SendingTime (52) of the newest message, to the millisecond
         self._started = time.monotonic(), stage.exchange.now_ns
         self.troubles: list[str] = []
 
@@ -89,8 +92,13 @@ class LoggedClient:
         """Give the client time to write what was sent until now: the exchange goes on meanwhile."""
         began = time.monotonic()
         wanted = {publisher.settings.channel: publisher.sequences()[0][2] for publisher in self._publishers}
+        sent_until = fix_timestamp(self._stage.exchange.now_ns, 9)[:MILLISECONDS]
+
+        def has_all() -> bool:
+            return self._written_until >= sent_until and all(self._last[each] >= wanted[each] for each in wanted)
+
         while (waited_s := time.monotonic() - began) < self._settle_s or (
-            waited_s < PATIENCE_S and self._is_connected and any(self._last[each] < wanted[each] for each in wanted)
+            waited_s < PATIENCE_S and self._is_connected and not has_all()
         ):
             self._stage.exchange.advance(self._stage.exchange.now_ns + round(0.05 * UNIT * self._speed))
             self.poll()
@@ -115,6 +123,8 @@ class LoggedClient:
             if "message" in values:
                 message = _message(values, "message")
                 self._messages.append(message)
+                sent = next((value for tag, value in message.fields if tag == SENDING_TIME), "")
+                self._written_until = max(self._written_until, sent[:MILLISECONDS])
                 if message.stream == INCREMENTAL:
                     self._last[message.channel] = max(self._last[message.channel], message.sequence)
             elif "reply" in values:
