@@ -257,6 +257,28 @@ def test_a_late_unit_of_an_instrument_that_is_deleted_by_now_does_not_create_it_
     assert channel.instrument_ids() == {VALE3} and not channel.gaps.is_missing(3)
 
 
+def test_a_snapshot_from_before_a_deletion_does_not_create_the_instrument_again():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    deletion = events(3, (PETR4, 2, 2))
+    deletion.families = {"definition": rows("definition", [{"instrument_id": PETR4, "action": ord("D")}])}
+    channel.apply(deletion)
+    channel.apply_snapshots(snapshot(PETR4, 2, 1, 10))
+    assert channel.instrument_ids() == {VALE3}
+
+
+def test_a_snapshot_that_updates_are_missing_after_because_memory_was_full_heals_nothing():
+    channel = started(500, (PETR4, 40, 10))
+    channel._updates.waiting.max_bytes = 5_000
+    for number in range(41, 140):
+        channel.apply(events(460 + number, (PETR4, number, number)))
+    dropped = channel._updates.waiting.dropped_until(PETR4)
+    assert 500 < dropped < channel.sequence == 599
+    channel.apply_snapshots(snapshot(PETR4, dropped - 1, dropped - 461, 7))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE
+    channel.apply_snapshots(snapshot(PETR4, dropped, dropped - 460, 7))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4)[0] == 139
+
+
 def test_an_impossible_update_makes_the_book_stale_and_what_follows_waits():
     channel = started(1, (PETR4, 1, 10))
     twice = events(2, (PETR4, 2, 10), (PETR4, 3, 11))  # order 10 is already there
