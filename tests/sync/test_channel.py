@@ -268,9 +268,9 @@ def test_the_phase_in_a_snapshot_loop_is_as_of_the_snapshot_before_it():
     channel.open_gap(Gap(1, 3, 5, 0))
     channel.apply_snapshots(snapshot(PETR4, 5, 1, 10))
     channel.apply_phases(GroupPhases(phase, after=4, until=6))
+    channel.apply(events(6, (PETR4, 2, 11)))  # the phase is used now
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
     assert channel.state_trust(PETR4).level == TrustLevel.UNVERIFIED
-    channel.apply(events(6, (PETR4, 2, 11)))
     channel.apply_phases(GroupPhases(phase, after=5, until=6))
     assert channel.state_trust(PETR4).level == TrustLevel.HEALTHY
 
