@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from exchange.channel_client import ChannelClient, rows_of
+
 from umdf.book.engine import Books
 from umdf.exchange.instruments.instrument_types import InstrumentType
 from umdf.exchange.live import schedule as s
