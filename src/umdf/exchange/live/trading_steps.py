@@ -120,6 +120,7 @@ class TradingSteps:
     def end_of_day(self, _: str) -> None:
         """The orders of the day expire, the statistics of the session are reset (1174=4), and the closing prices become
         those of the day before."""
+        self.simultaneous.end_all(self._groups[""])
         self._running.engine.expire_orders(self._running.now_ns, self.trading_date)
         for index in self._session.separated().tolist():
             self._session.rejoin(index)
@@ -156,6 +157,8 @@ class TradingSteps:
             self._session.change_phase([group], phase, after_market=after_market)
         if phase == k.FINAL_CLOSING_CALL:
             self._running.engine.trigger_market_on_close(self._running.now_ns)
+        if phase == k.CLOSE:
+            self.simultaneous.end_all(groups)
         if phase == k.CLOSE and not after_market:
             members = np.isin(self._listing.group, groups) & self._market.is_listed
             self._running.statistics.publish_closing(np.flatnonzero(members))
