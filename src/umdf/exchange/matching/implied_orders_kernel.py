@@ -63,6 +63,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     O_TERMS,
     OPEN,
     ORDER_BYTES,
+    ORDER_INDEX,
     RESTING_ID,
     RESTING_OFFSET,
     ROWS,
@@ -80,8 +81,9 @@ NO_ORDER = -1
 
 @inlined
 def has_capacity(t):
-    """Whether the journal and the index have space for an event."""
-    return load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) <= load_i64(t, CAPACITY * 8) and not is_index_full(t)
+    """Whether the journal has space for an event, and the index, which a bulk day has not."""
+    has_rows = load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) <= load_i64(t, CAPACITY * 8)
+    return has_rows and (load_i64(t, ORDER_INDEX * 8) == 0 or not is_index_full(t))
 
 
 @outlined
