@@ -12,6 +12,7 @@ import typer
 from umdf.cli.commands import (
     exchange_admin,
     exchange_auctions,
+    exchange_network,
     exchange_operator,
     exchange_statistics,
     exchange_views,
@@ -136,5 +137,6 @@ SUBCOMMANDS = (
     *exchange_auctions.SUBCOMMANDS,
     *exchange_statistics.SUBCOMMANDS,
     *exchange_admin.SUBCOMMANDS,
+    *exchange_network.SUBCOMMANDS,
     (capture, CAPTURE_EXAMPLES),
 )

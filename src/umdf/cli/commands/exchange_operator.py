@@ -268,7 +268,7 @@ def state(
 
 def band(
     symbol: SymbolArgument,
-    kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static, quantity", metavar="KIND")],
+    kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static or quantity", metavar="KIND")],
     low: Annotated[str, typer.Argument(help="Lowest price; for quantity: average daily quantity", metavar="LOW")],
     high: Annotated[str, typer.Argument(help="Highest price; for quantity: largest order", metavar="HIGH")],
     percent_of: Annotated[
@@ -277,7 +277,7 @@ def band(
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set a price band or the quantity band of an instrument. Limits below zero follow `--`."""
+    """Set a price band or the quantity band of an instrument. Write -- before negative limits."""
     send(control, "band", symbol=symbol, kind=kind, low=low, high=high, percent_of=percent_of)
     report({"symbol": symbol, "kind": kind, "low": low, "high": high}, as_json, f"{symbol}: {kind} {low} to {high}")
 
@@ -292,7 +292,7 @@ def news(
         list[int] | None,
         typer.Option(help="Channel to send it on; may be repeated (default: all of the market)", metavar="N"),
     ] = None,
-    number: Annotated[int | None, typer.Option("--id", help="Number of the news (1472)", metavar="N")] = None,
+    number: Annotated[int | None, typer.Option("--id", help="News ID (1472)", metavar="N")] = None,
     source: Annotated[int, typer.Option(help="News source (6940)", metavar="N")] = 3,
     language: Annotated[str | None, typer.Option(help="Language (1474): pt, en or es", metavar="CODE")] = None,
     url: Annotated[str | None, typer.Option(help="Link to the full text", metavar="URL")] = None,
@@ -301,8 +301,8 @@ def news(
 ) -> None:
     """Publish news.
 
-    News about an instrument goes to all channels of its market, other news to all channels with orders; the Unified
-    News Channel has only what names it.
+    News about an instrument goes to all channels of its market, other news to all channels with order books. The
+    Unified News Channel carries only news sent with its --channel.
     """
     more = {"symbols": symbol or None, "channels": channel or None, "language": language, "url": url}
     send(control, "news", headline=headline, text=text, source=source, news_id=number, **more)
@@ -318,7 +318,8 @@ def instrument(
     lot: Annotated[int | None, typer.Option(help="Round lot", metavar="SIZE")] = None,
     description: Annotated[str | None, typer.Option(help="Description", metavar="TEXT")] = None,
     legs: Annotated[
-        str | None, typer.Option(help="Legs of a new strategy: side, ratio and symbol, separated by ;", metavar="LEGS")
+        str | None,
+        typer.Option(help="Legs of a new strategy: side, ratio and symbol each, separated by ;", metavar="LEGS"),
     ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,

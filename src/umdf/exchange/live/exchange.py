@@ -22,6 +22,8 @@ from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import DAY, LIMIT, EntryResult, OrderBook
 from umdf.exchange.publish.news import NewsItem
+from umdf.exchange.replayer.replayers import Replayers
+from umdf.exchange.replayer.service import Switch
 from umdf.exchange.session.trading_session import AUCTIONS, PHASE_NAMES, STATE_NAMES, TRANSITIONS
 from umdf.exchange.statistics.statistics import FINAL, PREVIEW, UPDATED
 
@@ -34,6 +36,8 @@ STEPS = (*s.DAY_STEPS, s.STOP_WEEK, s.START_WEEK)
 
 
 class Exchange(RunningMarket):
+    replayers: Replayers | None = None
+
     # Orders and trades
 
     def enter(
@@ -286,6 +290,14 @@ class Exchange(RunningMarket):
                 publishers = self.publication.publishers
                 found |= {each.settings.channel for each in publishers if (each.is_member & of_market).any()}
         return tuple(sorted(found))
+
+    # Replayers
+
+    def switch_replayer(self, name: str, switch: Switch, is_on: bool) -> None:
+        """Answer every request of a replayer in one of the ways that only an operator can cause, or as usual again."""
+        if self.replayers is None or name not in self.replayers.servers:
+            raise UsageError(f"the exchange has no {name}", f"add [{name}] to its file")
+        self.replayers.switch(name, switch, on=is_on)
 
     # What is going on
 

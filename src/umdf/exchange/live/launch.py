@@ -74,12 +74,13 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
         replayers = None
         if settings.replayers:
             # The servers read the exchange's clock from threads of their own.
-            replayers = Replayers(settings.history, settings.replayers, lambda: exchange.now_ns)
+            replayers = Replayers(settings.history, settings.replayers, lambda: exchange.now_ns, faults=settings.faults)
             stack.callback(replayers.stop)
             openers.append(replayers.open_line)
         exchange = Exchange(settings, sinks_of(settings, openers, udp))
         stack.callback(exchange.close)
         if replayers is not None:
+            exchange.replayers = replayers
             replayers.start()
         if server is not None:
             wait = _answering(server, exchange)
