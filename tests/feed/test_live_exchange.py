@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from feed.live_exchange import MS, SECOND_NS, CheckedClient, LiveMarket
-from umdf.exchange.publish.faulty_lines import DeadLine, Faults
 
 from umdf.exchange.live import schedule as s
 from umdf.exchange.matching import memory_layout_kernel as k
