@@ -75,6 +75,7 @@ LOSSES: dict[str, Callable[[Path], set[int]]] = {
     "statuses": lambda root: {*sequences(root, "status", lambda row: row["instrument_id"] is not None)[::2]},
     "definitions": lambda root: intraday_definitions(root),
     "trades": lambda root: {*sequences(root, "trades", lambda row: True)[::7]},
+    "busts": lambda root: {*sequences(root, "trades", lambda row: row["action"] == "C")},
     "the begin": lambda root: {*range(1, sequences(root, "mbo", lambda row: True)[-1] // 3)},
     "the end, but for a heartbeat": lambda root: {*range(sequences(root, "mbo", lambda row: True)[-30], last_of(root))},
 }

@@ -21,6 +21,7 @@ from umdf.lake.commit.ledger import file_id
 from umdf.lake.report.day_report import day_report
 from umdf.lake.report.html import bar_chart, decimal, decimals, duration, percentage, size
 from umdf.lake.report.page import render_page
+from umdf.lake.tasks.gather import LONE_RESTART
 
 EVIL = '<script>alert("x")</script>&amp;'
 
@@ -202,6 +203,9 @@ def test_a_report_over_several_channels(tmp_path: Path) -> None:
         ({"gaps": [gap(channel, 5, 6, recovered_by="rpt_seq") for channel in (1, 2, 3, 4)]}, "recovered", "4 gaps lost 8 sequence numbers on 4 channels; none of 1 book is stale at the end."),  # noqa: E501
         ({"book_check": [{"channel_id": 72, "instrument_id": 1, "verdict": "different"}]}, "damaged", "1 of 1 snapshot could be compared with a book, and 1 differs."),  # noqa: E501
         ({"quarantine": [{"channel_id": 72, "reason": "cut"}] * 2}, "damaged", "2 units were quarantined (cut)."),
+        ({"quarantine": [{"channel_id": 72, "line": "A", "reason": LONE_RESTART}]}, "complete", "Line A of channel 72 restarted its numbering alone; what it sent since is not used, because another line goes on."),  # noqa: E501
+        ({"book_check": [{"channel_id": 72, "instrument_id": 1, "verdict": "other_epoch"}] * 2}, "complete", "None of 2 snapshots could be compared with a book, because they are of an epoch that was not captured."),  # noqa: E501
+        ({"quality": [quality(72, "A", first_arrivals=10, first_sequence=1, last_sequence=10), quality(72, "A", stream="snapshot", lost=3)]}, "recovered", "The incremental stream lost nothing; none of 1 book is stale at the end."),  # noqa: E501
     ],
 )  # fmt: skip
 def test_a_day_is_complete_only_if_every_table_confirms_it(

@@ -15,6 +15,8 @@ from lake.second_epoch import FILE_HEADER, PACKET, PAYLOAD, RECORD, SECOND_NS
 from umdf.lake.commit.day_continuity import continued_days
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.query.lake import Lake
+from umdf.lake.report.day_report import COMPLETE, day_report
+from umdf.lake.tasks.gather import LONE_RESTART
 from umdf.market.families import JOINED, MAYBE_BAD_BOOK
 
 TEMPLATE, GROUP_PHASE, EMPTY_BOOK, NEXT_SEQUENCE, LAST_VERSION = 6, 10, 9, 12, 32
@@ -198,7 +200,10 @@ def test_line_that_restarts_its_numbering_alone_is_set_aside(
 
     root = damaged(whole, tmp_path, change)
     assert market_without_packets(root) == market_without_packets(whole[1])
-    assert {row["reason"] for row in rows(root, "quarantine")} == {"its line restarted the numbering alone"}
+    assert {row["reason"] for row in rows(root, "quarantine")} == {LONE_RESTART}
+    [notice] = ingest(tmp_path / "again", sorted((tmp_path / "capture").iterdir())).notices
+    assert notice.startswith(f"line {line[-1]} of channel 72 restarted its numbering alone on 2026-11-13")
+    assert day_report(root).verdict == COMPLETE
 
 
 @pytest.mark.parametrize("keeps_snapshots", [True, False])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,8 +27,8 @@ from umdf.certify.profile import (
 )
 from umdf.certify.recovery_expectations import Snapshot
 from umdf.certify.results import BookResult, Outcome, Run, StepResult
-from umdf.certify.script import SECTIONS
-from umdf.certify.script.step import Section, Step
+from umdf.certify.script.step import Action, Section, Step
+from umdf.certify.selection import EVERYTHING, Selection
 from umdf.certify.stage import STRATEGY, Stage
 from umdf.certify.week import play_week
 from umdf.errors import UmdfError
@@ -40,31 +39,16 @@ from umdf.transport.channels_file import HISTORICAL_REPLAYER, REPLAYER, Replayer
 from umdf.transport.free_ports import free_ports
 
 Progress = Callable[[StepResult], None]
-Alter = Callable[[Exchange, OurClient], None]  # plants a defect
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which steps are played: whole sections, or the last of them up to a step."""
-
-    sections: tuple[Section, ...]
-    last: str = ""  # the step after which it ends
-
-    def steps(self, section: Section) -> Iterator[Step]:
-        for step in section.steps:
-            yield step
-            if step.id == self.last:
-                return
-
-
-EVERYTHING = Selection(SECTIONS)
 
 
 @contextmanager
-def open_session(combination: Combination, directory: Path) -> Iterator[tuple[Stage, OurClient]]:
+def open_session(
+    combination: Combination, directory: Path, selection: Selection = EVERYTHING
+) -> Iterator[tuple[Stage, OurClient]]:
     """An exchange on the day of the script, and our client, connected to it over loopback sockets."""
     ports = iter(free_ports(16))
-    start = WEEK_START if combination.has_replayer else DAY_START - timedelta(days=1)
+    needs_week = combination.has_replayer and any(section.needs_week for section in selection.sections)
+    start = WEEK_START if needs_week else DAY_START - timedelta(days=1)
     settings = exchange_settings(combination, directory, lambda: next(ports), start=start)
     with ExitStack() as stack:
         openers = []
@@ -105,13 +89,11 @@ def certify(
     directory: Path,
     selection: Selection = EVERYTHING,
     progress: Progress = lambda _: None,
-    alter: Alter = lambda exchange, client: None,
 ) -> Run:
     """Play the script on our exchange and our client."""
     started, began = datetime.now(UTC), time.monotonic()
     results: list[StepResult] = []
-    with open_session(combination, directory) as (stage, client):
-        alter(stage.exchange, client)
+    with open_session(combination, directory, selection) as (stage, client):
         for result in Player(combination, stage, client).play(selection):
             results.append(result)
             progress(result)
@@ -137,7 +119,7 @@ class Player:
         for section in selection.sections:
             why_not = section.why_not(self._combination.protocol, self._combination.segment)
             if why_not:
-                yield from (not_executed(step, why_not) for step in selection.steps(section))
+                yield from (not_executed(section, step, why_not) for step in selection.steps(section))
                 continue
             problem = self._perform(section.start)
             for step in selection.steps(section):
@@ -165,13 +147,15 @@ class Player:
             tuple(action_text(action) for action in step.actions),
             books,
             "; ".join(troubles),
+            section.id,
+            section.title,
         )
 
-    def _perform(self, actions: Sequence[object], settle_s: float = 0.3) -> str:
+    def _perform(self, actions: Sequence[Action], settle_s: float = 0.3) -> str:
         """Do what a step says; what is wrong with it, or nothing."""
         try:
             for action in actions:
-                if hasattr(action, "run"):
+                if isinstance(action, Operation):
                     action.run(self._stage)
                     self._stage.exchange.flush()
                 else:
@@ -229,10 +213,10 @@ def judge(book_type: str, expectations: Sequence[Expectation], seen: Observation
     return BookResult(book_type, outcome, texts, failures, evidence_of(seen))
 
 
-def not_executed(step: Step, reason: str) -> StepResult:
-    return StepResult(step.id, step.description, step.is_required, Outcome.NOT_EXECUTED, reason=reason)
+def not_executed(section: Section, step: Step, reason: str) -> StepResult:
+    where = section.id, section.title
+    return StepResult(step.id, step.description, step.is_required, Outcome.NOT_EXECUTED, (), (), reason, *where)
 
 
-def action_text(action: Operation | object) -> str:
-    who = "the exchange" if hasattr(action, "run") else "the client"
-    return f"{who} {action.text}"  # type: ignore[attr-defined]
+def action_text(action: Action) -> str:
+    return f"the {'exchange' if isinstance(action, Operation) else 'client'} {action.text}"

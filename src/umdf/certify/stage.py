@@ -14,7 +14,7 @@ from umdf.exchange.matching.orders import Order
 from umdf.exchange.session.trading_session import TRANSITIONS
 
 SECOND_NS, MS_NS = 1_000_000_000, 1_000_000
-TICK_NS = 50 * MS_NS
+TICK_NS, WAIT_STEP_NS = 50 * MS_NS, 10 * SECOND_NS  # what is due in between is done
 BUYER, SELLER = 3, 85  # firms
 WIDE_BAND = 100  # ticks on both sides: wider than any order of the script
 MAIN, STRATEGY, MEMBER, INDEX = "main", "strategy", "member", "index"

@@ -11,6 +11,7 @@ import typer
 
 from umdf.cli.commands import (
     exchange_admin,
+    exchange_auctions,
     exchange_network,
     exchange_operator,
     exchange_statistics,
@@ -133,6 +134,7 @@ SUBCOMMANDS = (
     (channels, CHANNELS_EXAMPLES),
     *exchange_views.SUBCOMMANDS,
     *exchange_operator.SUBCOMMANDS,
+    *exchange_auctions.SUBCOMMANDS,
     *exchange_statistics.SUBCOMMANDS,
     *exchange_admin.SUBCOMMANDS,
     *exchange_network.SUBCOMMANDS,

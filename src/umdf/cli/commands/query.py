@@ -43,7 +43,7 @@ MAIN_COLUMNS = {
     "status": "ts_event symbol security_group phase state",
     "definition": "symbol asset security_type tick maturity_date strike_price",
     "imbalance": "ts_event symbol side price size",
-    "gaps": "ts_opened first_sequence missing recovered_by affected",
+    "gaps": "stream first_sequence missing cause recovered_by affected",
     "quality": "channel_id stream line packets lost duplicates first_arrivals",
     "packets": "stream line sequence ts_recv disposition messages",
     "book_check": "symbol sequence verdict difference",

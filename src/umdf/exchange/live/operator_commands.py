@@ -59,11 +59,11 @@ def _choice_of(names: Iterable[str]) -> Callable[[Any], Any]:
 
 def _price(value: Any) -> int:
     if isinstance(value, bool | float):
-        raise ValueError('a price as text, as "32.45"')
+        raise ValueError('a price as text, such as "32.45"')
     try:
         price = Decimal(str(value)) * 10**9
     except InvalidOperation:
-        raise ValueError('a price, as "32.45"') from None
+        raise ValueError('a price, such as "32.45"') from None
     if not price.is_finite() or price != price.to_integral_value() or abs(price) > MAX_PRICE * 10**9:
         raise ValueError("a price of at most nine decimals, below 1e9")
     return int(price)
@@ -114,14 +114,14 @@ def _legs(value: Any) -> tuple[Leg, ...]:
     try:
         return read_legs(value)
     except (ValueError, AttributeError):
-        raise ValueError('legs, as "sell WINZ26; buy 2 WING27"') from None
+        raise ValueError('legs, such as "sell WINZ26; buy 2 WING27"') from None
 
 
 def _date(value: Any) -> int:
     try:
         return days_since_1970(date.fromisoformat(value))
     except (TypeError, ValueError):
-        raise ValueError('a date, as "2026-11-20"') from None
+        raise ValueError('a date, such as "2026-11-20"') from None
 
 
 Reader = Callable[[Any], Any]
@@ -174,7 +174,7 @@ def _change_phase(exchange: Exchange, groups: tuple[str, ...], phase: int, after
 def _set_band(exchange: Exchange, symbol: str, kind: str, low: int, high: int, **more: Any) -> None:
     if kind == "quantity":
         if low % UNIT or high % UNIT or low < 0 or high <= 0:
-            raise UsageError("a quantity band of quantities that cannot be", "use whole numbers, as 100000 5000000")
+            raise UsageError("invalid quantity band", "use whole numbers above 0, such as 100000 5000000")
         low, high = low // UNIT, high // UNIT
     exchange.set_band(symbol, kind, low, high, **more)
 
@@ -269,7 +269,7 @@ def _run(exchange: Exchange, line: bytes) -> Any:
         close = difflib.get_close_matches(str(name), COMMANDS, 1)
         raise UsageError(f"unknown command: {name}", did_you_mean(close) if close else f"use {one_of(COMMANDS)}")
     if not exchange.trading.is_up and name not in WHILE_DOWN:
-        raise UsageError("the platform is down until Sunday 12:00", "start it with `umdf exchange step start_week`")
+        raise UsageError("the platform is down until Sunday 12:00", "start it with `umdf exchange step start-week`")
     result = COMMANDS[name].run(exchange, request)
     return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
 

@@ -42,6 +42,7 @@ PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher
 NEVER = 1 << 62
 OF_A_SESSION = (k.TRADE, k.BUST, k.OPENING, k.EXECUTION, k.STATE)  # kinds of records that have 336
 RESERVED_INSTRUMENTS = 1_000  # that can be added while it runs
+VOLATILITY_SCALE = 0.4  # of that of a bulk day, which is minutes long: a stock moves by some 2 percent in a real one
 OpenSinks = Callable[[ChannelSettings], Mapping[str, Sink]]
 
 
@@ -196,4 +197,5 @@ def _listing(settings: ExchangeSettings) -> Listing:
     else:
         specs = generate_catalogue(settings.instruments, settings.seed, today)
     random = np.random.default_rng([settings.seed, 3])
-    return Listing(specs, s.days_since_1970(today), random, capacity=len(specs) + RESERVED_INSTRUMENTS)
+    more = {"capacity": len(specs) + RESERVED_INSTRUMENTS, "volatility_scale": VOLATILITY_SCALE}
+    return Listing(specs, s.days_since_1970(today), random, **more)

@@ -120,6 +120,7 @@ class TradingSteps:
     def end_of_day(self, _: str) -> None:
         """The orders of the day expire, the statistics of the session are reset (1174=4), and the closing prices become
         those of the day before."""
+        self.simultaneous.end_all(self._groups[""])
         self._running.engine.expire_orders(self._running.now_ns, self.trading_date)
         for index in self._session.separated().tolist():
             self._session.rejoin(index)
@@ -183,6 +184,7 @@ class TradingSteps:
     def close(self, market: str) -> None:
         self._rejoin_auctions(self._groups[market])
         self.change_phase(self._groups[market], k.CLOSE, expires=self._is_last("close", market))
+        self.simultaneous.end_all(self._groups[market])
         self._running.statistics.publish_closing(self._members(market))
 
     def after_market_pre_open(self, market: str) -> None:
@@ -194,6 +196,7 @@ class TradingSteps:
     def after_market_close(self, market: str) -> None:
         self._rejoin_auctions(self._groups[market])
         self.change_phase(self._groups[market], k.CLOSE, after_market=True, expires=True)
+        self.simultaneous.end_all(self._groups[market])
 
     def _members(self, market: str) -> Indices:
         """The listed instruments of a market."""

@@ -49,8 +49,8 @@ def amend_trade(
     conditions = trade.conditions & ~k.C_LAST | k.C_OUT_OF_SEQUENCE
     arguments = (price, size, trade.buyer, trade.seller, conditions, trade.ts_ns)
     trade_id = int(append_amended_trade(market.table.ctypes.data, index, *arguments))
-    amended = np.array([[index, trade_id, price, size, trade.buyer, trade.seller, trade.ts_ns, conditions]], np.int64)
-    _publish_statistics(market, index, np.concatenate([left, amended]), ts_ns)
+    amended = [index, trade_id, price, size, trade.buyer, trade.seller, trade.ts_ns, conditions, 0]
+    _publish_statistics(market, index, np.concatenate([left, np.array([amended], np.int64)]), ts_ns)
     return trade_id
 
 
@@ -60,8 +60,8 @@ def _append_bust(market: Market, index: int, trade: SessionTrade, ts_ns: int) ->
     row[k.I_TURNOVER] -= trade.price // VOLUME_UNIT * trade.size
     row[k.I_TRADES] -= 1
     market.append(
-        k.BUST, index, spacing_ns=ts_ns - market.now, flags=0, price=trade.price, size=trade.size, id=trade.trade_id,
-        firm=trade.buyer, other=trade.seller, insert=trade.ts_ns, aux=int(row[k.I_QUANTITY]),
+        k.BUST, index, spacing_ns=ts_ns - market.now, flags=trade.implied_flag, price=trade.price, size=trade.size,
+        id=trade.trade_id, firm=trade.buyer, other=trade.seller, insert=trade.ts_ns, aux=int(row[k.I_QUANTITY]),
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from umdf.lake.books.state_columns import (
 )
 from umdf.lake.books.state_record import EMPTY_BOOK, HEADER_FIELDS, PUBLISHED_DTYPE, BookState, read_book, state_table
 from umdf.lake.books.table_columns import family_table
+from umdf.lake.books.trade_totals import TradeTotals
 from umdf.lake.parquet.data_files import sort_rows
 from umdf.lake.schemas import table
 from umdf.lake.tasks.id_lookup import distinct_values
@@ -81,6 +82,7 @@ class BookDayBuilder:
         self.intervals = IntervalTables(instruments.ids, instruments.symbols, table_names, trading_date, joined_ns)
         self.loss_windows: list[Numbers] = []
         self.published = PublishedStatistics(count)
+        self.trade_totals = TradeTotals(count, has_joined=bool(timeline.joined))
         self.book_events: list[BookState] = []
         self.gap_log = self.replay.gap_log
         for instrument_id, levels in instruments.depths.items():
@@ -118,9 +120,11 @@ class BookDayBuilder:
         self.loss_windows.append(np.stack([lost.owners(book), lost.records["since"], lost.records["until"]], axis=1))
         published = stored.sections["published"]
         has_statistics = np.flatnonzero(published.counts)
-        self.published.restore(
-            instrument_index[has_statistics], published.records["value"].reshape(len(has_statistics), -1)
-        )
+        values = published.records["value"].reshape(len(has_statistics), -1)
+        width = self.published.to_rows().shape[1]
+        self.published.restore(instrument_index[has_statistics], values[:, :width])
+        if values.shape[1] > width:  # a state of an older umdf has no totals
+            self.trade_totals.restore(instrument_index[has_statistics], values[:, width:])
 
     def advance(
         self,
@@ -174,6 +178,8 @@ class BookDayBuilder:
         self._record_resets(mbo, result)
         if len(statistics):
             self.published.update(statistics)
+        if len(trades) or len(statistics):
+            self.trade_totals.update(trades, statistics)
         if len(trades):
             self.intervals.add_trades(bars.trade_records(trades))
         for name, seconds in BBO_INTERVALS_S.items():
@@ -297,7 +303,10 @@ class BookDayBuilder:
             unverified = loss_windows[loss_windows[:, L_UNTIL] == NO_END]
             since = np.maximum(unverified[:, L_SINCE], 0)  # it may be unknown
             np.minimum.at(final_before, unverified[:, L_BOOK], since // MINUTE_NS * MINUTE_NS)
-        tables = self.intervals.finish(loss_windows, final_before)
+        doubted_bars = self.trade_totals.doubted_bars(loss_windows)
+        is_new = self.trade_totals.found_now[doubted_bars[:, 0]]
+        self.intervals.check_losses(doubted_bars[is_new, L_BOOK], doubted_bars[is_new, L_SINCE])
+        tables = self.intervals.finish(loss_windows, final_before, doubted_bars)
         if "day_statistics" in self.table_names:
             columns = {"events": self.events, "unverified_events": self.unverified_events, "gaps": self.loss_counts}
             extra_columns: dict[str, Any] = {
@@ -344,7 +353,8 @@ class BookDayBuilder:
             own, counts = part.take(instrument_index[first]), nothing.copy()
             counts[first] = own.counts
             sections[name] = RecordSection(counts, own.records)
-        statistics = self.published.to_rows()[instrument_index[first]]
+        every = np.concatenate([self.published.to_rows(), self.trade_totals.to_rows()], axis=1)
+        statistics = every[instrument_index[first]]
         sections["published"] = RecordSection(
             is_first * np.int64(statistics.shape[1]), statistics.ravel().view(PUBLISHED_DTYPE)
         )

@@ -72,8 +72,10 @@ class IntervalTables:
     def check_losses(self, instrument_index: Numbers, since: Numbers) -> None:
         self.has_late_rows |= bool((since < self.final_before[instrument_index]).any())
 
-    def finish(self, loss_windows: Numbers, final_before: Numbers) -> Tables:
-        """All rows that are new or open. `final_before`: per instrument, the time before which rows are now final."""
+    def finish(self, loss_windows: Numbers, final_before: Numbers, doubted_bars: Numbers | None = None) -> Tables:
+        """All rows that are new or open. `final_before`: per instrument, the time before which rows are now final.
+        `doubted_bars`: like loss windows, but of bars only."""
+        bar_windows = loss_windows if doubted_bars is None else np.concatenate([loss_windows, doubted_bars])
         final_before, found = np.maximum(final_before, self.final_before), {}
         trade_log = _concat_records(self._trades, bars.TRADE_DTYPE)
         is_valid, busted, unmatched = bars.match_busts(trade_log)
@@ -87,7 +89,7 @@ class IntervalTables:
                 found,
                 name,
                 records,
-                self._bar_table(name, records, seconds * bars.SECOND_NS, loss_windows),
+                self._bar_table(name, records, seconds * bars.SECOND_NS, bar_windows),
                 final_before,
                 0,
             )
@@ -106,7 +108,7 @@ class IntervalTables:
         self.day_bars["ts_interval"] = bars.midnight_ns(self.trading_date)
         for name, records, size in (("ohlcv_1h", hours, HOUR_NS), ("ohlcv_1d", self.day_bars, DAY_NS)):
             if name in self.table_names:
-                found[name] = self._bar_table(name, records, size, loss_windows)
+                found[name] = self._bar_table(name, records, size, bar_windows)
         for name, seconds in BBO_INTERVALS_S.items():
             self._add_bbo_tables(found, name, seconds, loss_windows, final_before)
         self._trades = [trade_log[is_valid & (trade_log["ts"] >= final_before[trade_log["instrument_index"]])]]

@@ -35,6 +35,11 @@ class DayResults:
         self.span_results = sorted(incremental, key=lambda span: (rank[span["epoch"]], span["span"]))
         self.looping_results = [result for result in results if result["stream"] != "incremental"]
         self.notices = {notice for result in results for notice in result["notices"]}
+        self.notices |= {
+            f"line {line} of channel {day.channel} restarted its numbering alone on {date_of(day.date)}: what it sent "
+            "since is not used, because another line goes on"
+            for line in day.lines_set_aside
+        }
         self.files: dict[str, list[FileAdd]] = defaultdict(list)
         self.gaps = [Gap.from_json(gap) for gap in before.gaps] if before else []
         self.open_files: dict[str, list[str]] = defaultdict(list)  # by table: files that the next part replaces

@@ -60,6 +60,7 @@ class ChannelDay:
     looping_tasks: list[dict[str, Any]] = field(default_factory=list)
     since: DayPosition | None = None  # how far it was processed before
     until: DayPosition | None = None  # how far it is processed now; None: to the end
+    lines_set_aside: tuple[str, ...] = ()  # those that restarted their numbering alone
 
     @property
     def key(self) -> ChannelDayKey:
@@ -143,6 +144,11 @@ class Planner:
         protocol = self.stream_lines[segments[0].group].protocol
         planned = ChannelDay(channel, trading_date, protocol, list(LINES[: len(self.groups(channel, "incremental"))]))
         own = self.segments(planned, "incremental")
+        planned.lines_set_aside = tuple(
+            LINES[self.stream_lines[group].line]
+            for group in self.groups(channel, "incremental")
+            if (trading_date, group) in self.lines_set_aside
+        )
         for rank, (epoch, parts) in enumerate(
             sorted(self._segments_by_epoch(planned).items(), key=lambda item: min(part.ts_first for part in item[1]))
         ):

@@ -25,6 +25,7 @@ from umdf.lake.report.feed import (
     LineQuality,
     QuarantineGroup,
     UntrustedBook,
+    is_lone_restart,
     line_quality,
     summarize_checks,
     summarize_gaps,
@@ -146,7 +147,9 @@ def _verdict(
     quarantine: tuple[QuarantineGroup, ...],
     bad: tuple[UntrustedBook, ...],
 ) -> str:
-    if bad or gaps.total("open") or gaps.total("unaccounted") or quarantine or checks.total(DIFFERENT):
+    # What a line sent after it restarted alone is not used, but the other lines have it.
+    refused = any(not is_lone_restart(group) for group in quarantine)
+    if bad or gaps.total("open") or gaps.total("unaccounted") or refused or checks.total(DIFFERENT):
         return DAMAGED
     if not lines or not has_states:
         return UNKNOWN
@@ -169,8 +172,9 @@ def _summary(
     books: int | None,
     bad: tuple[UntrustedBook, ...],
 ) -> Iterable[str]:
-    yield _sentence(*_gap_phrases(bool(lines), gaps), *_book_phrases(checks, books, bad))
     lost, incomplete = _loop_losses(lines)
+    nothing_lost = "the incremental stream lost nothing" if lost or incomplete else "nothing was lost"
+    yield _sentence(*_gap_phrases(nothing_lost if lines else "", gaps), *_book_phrases(checks, books, bad))
     if lost or incomplete:
         phrase = f"the snapshot and instrument streams lost {_plural(lost, 'sequence number')}"
         yield _sentence(phrase, f"{_plural(incomplete, 'snapshot')} {'is' if incomplete == 1 else 'are'} incomplete")
@@ -181,6 +185,11 @@ def _summary(
         yield _sentence(f"{where}, is {offset_text(worst.clock_offset_ns or 0)}", "its receive times are not reliable")
     if checks.snapshots:
         yield _sentence(_check_phrase(checks))
+    alone = [group for group in quarantine if is_lone_restart(group) and group.line]
+    for channel, line in sorted({(group.channel_id or 0, group.line or "") for group in alone}):
+        phrase = f"line {line} of channel {channel} restarted its numbering alone"
+        yield _sentence(phrase, "what it sent since is not used, because another line goes on")
+    quarantine = tuple(group for group in quarantine if not is_lone_restart(group))
     if quarantine:
         more = ", …" if len({refused.reason for refused in quarantine}) > 1 else ""
         rows = sum(refused.rows for refused in quarantine)
@@ -191,7 +200,7 @@ def _summary(
         yield _sentence(f"{_plural(unread, 'byte')} of the capture files could not be read")
 
 
-def _gap_phrases(has_lines: bool, gaps: GapSummary) -> Iterable[str]:
+def _gap_phrases(nothing_lost: str, gaps: GapSummary) -> Iterable[str]:
     for channel in gaps.channels:
         if channel.before:
             missed = _plural(channel.before, "sequence number")
@@ -207,7 +216,7 @@ def _gap_phrases(has_lines: bool, gaps: GapSummary) -> Iterable[str]:
         lost = f"{_plural(gaps.total('gaps'), 'gap')} lost {_plural(gaps.total('missing'), 'sequence number')}"
         yield f"{lost} on {len(lossy)} channels"
     if not gaps.channels:
-        yield "nothing was lost" if has_lines else "quality has no rows for the lines"
+        yield nothing_lost or "quality has no rows for the lines"
     if open_gaps := gaps.total("open"):
         yield f"{_plural(open_gaps, 'gap')} {'was' if open_gaps == 1 else 'were'} not recovered"
 
@@ -236,7 +245,9 @@ def _check_phrase(checks: CheckSummary) -> str:
             f"all {equal:,} snapshots match the rebuilt books" if equal > 1 else "1 snapshot matches the rebuilt book"
         )
     if not equal + different:
-        return f"none of {_plural(checks.snapshots, 'snapshot')} could be compared with a book"
+        phrase = f"none of {_plural(checks.snapshots, 'snapshot')} could be compared with a book"
+        is_foreign = checks.total("other_epoch") == checks.snapshots
+        return f"{phrase}, because they are of an epoch that was not captured" if is_foreign else phrase
     result = f"{different:,} {'differs' if different == 1 else 'differ'}" if different else "no difference was found"
     return (
         f"{equal + different:,} of {_plural(checks.snapshots, 'snapshot')} could be compared with a book, and {result}"

@@ -15,6 +15,7 @@ from umdf.lake.commit.day_continuity import continued_days
 from umdf.lake.plan.gap_timeline import JOIN
 from umdf.lake.recording.capture_clock import is_clock_off
 from umdf.lake.report.lake_day import LakeDay, has_flag
+from umdf.lake.tasks.gather import LONE_RESTART
 from umdf.market.families import MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 INCREMENTAL = "incremental"
@@ -123,6 +124,12 @@ class QuarantineGroup:
     template: str | None
     rows: int
     size_bytes: int
+
+
+def is_lone_restart(group: QuarantineGroup) -> bool:
+    """Of the packets of a line that restarted its numbering alone, which another line has."""
+    is_rest = ";" not in group.reason and group.reason.endswith(f" × {LONE_RESTART}")  # beyond the limit of the table
+    return group.reason == LONE_RESTART or is_rest
 
 
 @dataclass(frozen=True)
