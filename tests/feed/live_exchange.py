@@ -14,7 +14,6 @@ import pyarrow.compute
 from feed.free_ports import free_udp_ports
 from feed.live_truth import TrueBooks, levels_of, orders_of
 from parity.truth import BAND, STATISTIC, newest_settlements
-from umdf.exchange.publish.faulty_lines import Faults
 
 from umdf.exchange.live.exchange import Exchange
 from umdf.exchange.live.outputs import OpenLine, sinks_of, udp_lines
