@@ -75,7 +75,6 @@ class MatchingEngine:
         table[k.WAITING], table[k.WAITING_CAPACITY] = self._waiting.ctypes.data, MAX_WAITING
         table[k.INDEX_MASK] = -1
         self._grow_index()
-        self.market.link_strategies()
         self.market.start(start_ns)
         self.market.instruments[:, k.I_STATE] = k.CLOSE
 
