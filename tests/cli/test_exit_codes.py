@@ -62,6 +62,9 @@ exchange bust
 exchange phase
 exchange state
 exchange auction
+exchange pair DOLF27
+exchange extend DOLF27 soon
+exchange uncross
 exchange band
 exchange news
 exchange instrument

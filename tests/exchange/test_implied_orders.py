@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exchange.few_contracts import CENT, FewContracts, few_contracts, future, spread
+from exchange.few_contracts import CENT, ORDER_BOOKS, FewContracts, few_contracts, future, spread
 
 from umdf.errors import UsageError
-from umdf.exchange.instruments.instrument_spec import BUY, SELL, UNIT, Leg
+from umdf.exchange.instruments.instrument_spec import BUY, SELL, UNIT, InstrumentSpec, Leg
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import ASK, BID, MARKET, MARKET_TO_LIMIT
 from umdf.market.families import CONDITIONS, IMPLIED, NULL, NULL_I32
@@ -109,7 +109,7 @@ def content(market: FewContracts, symbol: str) -> tuple[list[tuple[int, int]], l
 
 
 def enter(market: FewContracts, symbol: str, side: int, price: int | None, size: int, **more: Any) -> Any:
-    arguments = {"firm": 3} | more
+    arguments: dict[str, Any] = {"firm": 3} | more
     result = market.exchange.enter(symbol, side, None if price is None else price * CENT, size, **arguments)
     market.advance()
     return result
@@ -237,6 +237,19 @@ def test_nobody_can_change_an_implied_order(market: FewContracts) -> None:
     assert content(market, SPREAD) == ([], [(35, 10)])
 
 
+def test_the_bust_of_an_implied_trade_says_so(market: FewContracts) -> None:
+    for moment in MOMENTS:
+        enter(market, *moment.order)
+    rows = market.events("sbe", 0).rows("trades")
+    is_leg = rows.column("instrument_id") == market.exchange.listing.security_id[market.exchange.engine.index_of(F24)]
+    (trade_id,) = rows.column("trade_id")[is_leg].tolist()
+    before = {name: market.last(name) for name in BY_PRIORITY}
+    market.exchange.bust(F24, trade_id)
+    market.advance()
+    for name in BY_PRIORITY:
+        assert trades(market, name, before[name]) == [(F24, 699, 5, "IM")], name
+
+
 def test_legs_have_their_own_trades_too_where_the_engine_makes_their_prices(tmp_path: Path) -> None:
     """1378=3: a normal trade of a strategy is published on its legs as well (10.1), in the same event."""
     strategy = spread(SPREAD, F24, N24, 35, price_method=3)
@@ -275,6 +288,13 @@ def state_of(market: FewContracts, symbol: str) -> int:
     return int(market.exchange.market.instruments[market.exchange.engine.index_of(symbol), k.I_STATE])
 
 
+def allow_all_prices(market: FewContracts) -> None:
+    """An implied order has no price that a band refuses."""
+    for symbol in (*STRATEGIES, F24, N24, FAR):
+        for kind in ("hard", "rejection"):
+            market.exchange.set_band(symbol, kind, -10_000 * CENT, 10_000 * CENT)
+
+
 def check_books(market: FewContracts) -> None:
     for symbol in (*STRATEGIES, F24, N24, FAR):
         book = market.exchange.book(symbol)
@@ -286,21 +306,33 @@ def check_books(market: FewContracts) -> None:
             assert implied == ([] if expected is None else [expected]), (symbol, side)
 
 
+def butterfly() -> InstrumentSpec:
+    three_legs = Leg(F24, BUY), Leg(N24, SELL, 2 * UNIT), Leg(FAR, BUY)
+    return replace(spread(BUTTERFLY, F24, FAR, 0), legs=three_legs)
+
+
+def test_the_order_flow_keeps_implied_orders_too(tmp_path: Path, sized: Callable[[int, int], int]) -> None:
+    contracts = future(F24, 699), future(N24, 734), future(FAR, 769), spread(SPREAD, F24, N24, 35)
+    strategies = (*contracts, spread(SECOND, N24, FAR, 35), butterfly())
+    market = few_contracts(tmp_path, *strategies, messages_per_s=500, channels=ORDER_BOOKS[2:])
+    allow_all_prices(market)
+    for _ in range(sized(40, 2_000)):
+        market.advance(0.05)
+        check_books(market)
+    assert sum(row[3] == "IM" for row in trades(market, "fast", 0)) > 0
+    market.compare_books()
+
+
 def test_after_random_orders_the_implied_ones_are_those_that_the_legs_offer(
     tmp_path: Path, sized: Callable[[int, int], int]
 ) -> None:
     dice = random.Random(24)
-    three_legs = Leg(F24, BUY), Leg(N24, SELL, 2 * UNIT), Leg(FAR, BUY)
-    strategies = (
-        spread(SPREAD, F24, N24, 35), spread(SECOND, N24, FAR, 35),
-        replace(spread(BUTTERFLY, F24, FAR, 0), legs=three_legs),
-    )  # fmt: skip
+    strategies = spread(SPREAD, F24, N24, 35), spread(SECOND, N24, FAR, 35), butterfly()
     market = few_contracts(tmp_path, future(F24, 699), future(N24, 734), future(FAR, 769), *strategies)
     exchange, fair = market.exchange, {F24: 699, N24: 734, FAR: 769, SPREAD: 35, SECOND: 35, BUTTERFLY: 0}
     symbols, orders, counts = list(fair), list[int](), Counter[str]()
-    for symbol in symbols:  # no price is refused
-        exchange.set_band(symbol, "rejection", -10_000 * CENT, 10_000 * CENT)
-    for number in range(sized(400, 6_000)):
+    allow_all_prices(market)
+    for number in range(sized(250, 6_000)):
         operation = dice.choices(("enter", "amend", "cancel", "mass", "state"), (70, 12, 12, 1, 5))[0]
         symbol = dice.choice(symbols)
         try:

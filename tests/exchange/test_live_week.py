@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from exchange.channel_client import ChannelClient, rows_of
+
 from umdf.book.engine import Books
 from umdf.exchange.instruments.instrument_types import InstrumentType
 from umdf.exchange.live import schedule as s
 from umdf.exchange.live.exchange import Exchange
 from umdf.exchange.live.settings import ExchangeSettings
+from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import BID, GTC
 from umdf.exchange.publish.channel_settings import (
     FAST,
@@ -35,7 +36,7 @@ from umdf.sync.raw_units import UnitKind
 
 Sized = Callable[[int, int], int]
 SECOND, MINUTE, HOUR = 10**9, 60 * 10**9, 3600 * 10**9
-EQUITIES, FUTURES = Members(("CS", "PS", "ETF")), Members(("FUT", "MLEG"))
+EQUITIES, FUTURES = Members(("CS", "PS", "ETF")), Members(("FUT", "MLEG", "OPT"))
 LOOPS: dict[str, Any] = {"heartbeat_ms": 3_600_000, "loop_pause_ms": 3_600_000, "snapshots_per_s": 100_000}
 CHANNELS = {
     "sbe": ChannelSettings(72, SBE, members=EQUITIES, **LOOPS),
@@ -74,9 +75,19 @@ class Week:
         sinks = {id(channel): self.clients[name].sinks for name, channel in CHANNELS.items()}
         self.exchange = Exchange(settings, lambda channel: sinks[id(channel)], self.history)
         self._monday()
+        self._advance_to(2026, 11, 16, 10, 25)
+        self.settled = self._settlement_prices(k.S_SETTLEMENT)
         self._advance_to(2026, 11, 17, 9, 30)
+        self.previous_settlement = self._settlement_prices(k.S_PREVIOUS_SETTLEMENT)
         self.tuesday_bids = self.exchange.book(self.quiet).bids
         self._advance_to(2026, 11, 20, 21, 59)
+
+    def _settlement_prices(self, statistic: int) -> dict[str, int]:
+        values, listing = self.exchange.market.statistic_values(statistic), self.exchange.listing
+        return {
+            listing.symbols[row]: int(values[row, k.V_PRICE])
+            for row in np.flatnonzero((values[:, k.V_PRESENT] != 0) & self.exchange.is_listed).tolist()
+        }
 
     def _monday(self) -> None:
         """Orders of the operator, on the first day: one for the day, one until it is cancelled."""
@@ -161,6 +172,13 @@ def test_orders_of_the_day_end_with_it_and_others_return_with_the_time_of_their_
     assert all(not week.exchange.book(symbol).asks for symbol in ("PETR4", "VALE3"))
 
 
+def test_the_previous_settlement_of_a_day_is_the_final_one_of_the_day_before(week: Week) -> None:
+    """10.6: 286=4 with 731=1 repeats yesterday's 286=1 with 731=1, not the closing price."""
+    assert week.previous_settlement == {symbol: week.settled[symbol] for symbol in week.previous_settlement}
+    closing = week.exchange.listing.instruments
+    assert any(week.settled[spec.symbol] != spec.reference_price for spec in closing if spec.symbol in week.settled)
+
+
 def test_trades_of_the_after_market_say_so(week: Week) -> None:
     client = week.clients["sbe"]
     units = client.units()
@@ -185,3 +203,33 @@ def test_the_next_week_begins_at_number_one_with_the_last_prices(week: Week) -> 
         statistics = week.clients[name].events(data).rows("statistics")
         last = statistics.column("stat_type") == 100
         assert last.sum() > 5
+
+
+def test_nothing_is_sent_while_the_platform_is_down(week: Week) -> None:
+    """No heartbeat on any stream from Friday 22:00 to Sunday 12:00; runs after the test above."""
+    week._advance_to(2026, 11, 22, 12, 1)
+    down, up = (s.local_ns(date(2026, 11, day), s.time_of("", text)) for day, text in ((20, "22:00"), (22, "12:00")))
+    for name, client in week.clients.items():
+        for stream, sink in client.sinks.items():
+            times = np.array(sink.ts_ns)
+            assert not ((times > down + SECOND) & (times < up)).any(), (name, stream)
+            assert (np.diff(times) >= 0).all() and (times >= up).any(), (name, stream)
+
+
+def test_what_has_matured_is_deleted_in_the_next_morning(week: Week) -> None:
+    """7.3: the options of the third Friday, by a definition with the action delete."""
+    exchange, monday = week.exchange, date(2026, 11, 23)
+    listing, before = exchange.listing, {name: len(client.units()) for name, client in week.clients.items()}
+    due = {row for row, spec in enumerate(listing.instruments) if spec.maturity is not None and spec.maturity < monday}
+    assert due <= set(np.flatnonzero(exchange.is_listed).tolist())
+    week._advance_to(2026, 11, 23, 9, 30)
+    assert due and not due & set(np.flatnonzero(exchange.is_listed).tolist())
+    deleted: set[int] = set()
+    for name in ("sbe", "derivatives"):
+        units = week.clients[name].units().take(slice(before[name], None))
+        rows = week.clients[name].events(units.take(units.kind == UnitKind.DATA)).rows("definition")
+        deleted |= set(rows.column("instrument_id")[rows.column("action") == ord("D")].tolist())
+    assert deleted == {
+        int(listing.security_id[row]) for row in due
+        if (CHANNELS["sbe"].members.of(listing) | CHANNELS["derivatives"].members.of(listing))[row]
+    }  # fmt: skip

@@ -259,6 +259,19 @@ def test_a_deleted_instrument_stays_deleted_when_its_auction_would_have_ended(ma
     assert "PETR98" not in exchange.status()["separated"]
 
 
+def test_an_instrument_is_deleted_with_the_strategies_that_it_is_a_leg_of(market: Market) -> None:
+    """7.3; what is deleted is published with its legs, although these are deleted at the same time."""
+    listing = market.exchange.listing
+    expected = {spec.symbol for spec in listing.instruments if any(leg.symbol == "DOLZ26" for leg in spec.legs)}
+    market.all_new("definition")
+    assert set(market.exchange.delete_instrument("DOLZ26")) == {"DOLZ26", *expected} != {"DOLZ26"}
+    rows = market.all_new("definition")["derivatives"]
+    deleted = rows.column("action") == ord("D")
+    assert set(rows.column("instrument_id")[deleted].tolist()) == {
+        spec.security_id for spec in listing.instruments if spec.symbol in {"DOLZ26", *expected}
+    }
+
+
 def test_lending_and_forwards_publish_their_terms() -> None:
     """13.1: 1500=L, 432, 37019, 37023 on every offer, some limited or all or none (276); pre-contracts with 37024 and
     37025. 10.1: a forward's trades have 287 and 37014. Snapshots say the same of an offer."""

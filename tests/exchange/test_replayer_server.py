@@ -7,13 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from umdf.cli.app import run
 from umdf.errors import ConfigError
+from umdf.exchange.live.launch import OpenedExchange, Outputs, open_exchange
+from umdf.exchange.live.settings import read_settings
 from umdf.exchange.replayer.history import ChannelHistory
 from umdf.exchange.replayer.retention import WEEK, Profile
 from umdf.exchange.replayer.server import ReplayerServer, ReplayerSettings
@@ -23,6 +28,7 @@ from umdf.transport.tcp import TcpLoop
 from umdf.wire.fix.message import encode_message
 
 LOCALHOST = "127.0.0.1"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "exchange.toml"
 PATIENCE_S = 30  # of a busy machine; nothing here waits for it
 
 
@@ -165,3 +171,60 @@ def test_the_history_survives_kills(tmp_path: Path, sized) -> None:
             last = min(first + 999, own.last)
             assert own.read(own.entries(first, last)) == [(s, data_of(s)) for s in range(first, last + 1)]
         own.close()
+
+
+def test_an_operator_switches_refusals_on_and_off_over_the_control_socket(tmp_path: Path) -> None:
+    """1348=7, 35021=1 and 1354=8, each by a command, on a running exchange."""
+    settings = read_settings(EXAMPLE)
+    fast = next(at for at, channel in enumerate(settings.channels) if channel.protocol == "fast")
+    settings = replace(
+        settings, instruments=100, channels=settings.channels[fast : fast + 1],
+        addresses=settings.addresses[fast : fast + 1], history=tmp_path / "history",
+        replayers={"replayer": ReplayerSettings((LOCALHOST, 0), "REPLAYER", available_after_ms=0)},
+    )  # fmt: skip
+    control = tmp_path / "exchange.sock"
+    with open_exchange(settings, Outputs(tmp_path / "day", sends_udp=False, control=control)) as opened:
+        opened.exchange.advance(opened.exchange.now_ns + 2_000_000_000)
+        replayers = opened.exchange.replayers
+        assert replayers is not None
+        span = Span(settings.channels[0].channel, 1, 3)
+        assert fetch_outcome(replayers.servers["replayer"], span) == ""
+        for switch, reason in (
+            ("unavailable", "refused: ApplRespType 7"),
+            ("not-authorized", "refused: ApplRespType 2"),
+            ("no-resources", "refused: ApplRespType 2, ApplRespError 8"),
+            ("no-resources-later", "not available: ApplRespError 8"),
+        ):
+            command(opened, control, switch, "--json")
+            assert fetch_outcome(replayers.servers["replayer"], span) == reason
+            command(opened, control, switch, "--off")
+        assert fetch_outcome(replayers.servers["replayer"], span) == ""
+
+
+def command(opened: OpenedExchange, control: Path, *arguments: str) -> None:
+    """`umdf exchange replayer …`, while the exchange answers its socket."""
+    found: list[int] = []
+    own = threading.Thread(
+        target=lambda: found.append(run(["exchange", "replayer", *arguments, "--control", str(control)]))
+    )
+    own.start()
+    while own.is_alive():
+        opened.wait(0.01)
+    assert found == [0]
+
+
+def fetch_outcome(server: ReplayerServer, span: Span) -> str:
+    """Why a span does not come from a replayer; empty if it does."""
+    loop, client = TcpLoop(), ReplayClient(ReplayClientSettings("C", "REPLAYER", retries=0))
+    client.request(span, time.time_ns())
+    client.open(time.time_ns())
+    loop.connect(server.address, client)
+    deadline = time.monotonic() + PATIENCE_S
+    while not client.is_idle and time.monotonic() < deadline:
+        loop.poll(0.02)
+        client.tick(time.time_ns())
+    loop.close()
+    outcomes = client.take_outcomes()
+    assert outcomes
+    failed = [outcome.reason for outcome in outcomes if isinstance(outcome, NotReplayed)]
+    return failed[0] if failed else ""

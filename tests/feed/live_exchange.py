@@ -19,8 +19,8 @@ from umdf.exchange.live.exchange import Exchange
 from umdf.exchange.live.outputs import OpenLine, sinks_of, udp_lines
 from umdf.exchange.live.settings import ExchangeSettings
 from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.network.faults import Faults
 from umdf.exchange.publish.channel_settings import LOOPING_STREAMS, MBO, SBE, ChannelSettings
-from umdf.exchange.publish.faulty_lines import Faults
 from umdf.exchange.truth.book_history import BookHistory
 from umdf.exchange.truth.tables import final_statistics
 from umdf.feed.channel_feed import ChannelFeed
@@ -34,7 +34,7 @@ from umdf.transport.channels_file import LOOPBACK, ChannelAddresses, LineAddress
 pc: Any = pyarrow.compute  # its functions are made at run time
 MS = 1_000_000
 SECOND_NS = 1_000 * MS
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 STEP_NS = 20 * MS
 
 

@@ -84,16 +84,19 @@ class TrueBooks:
     def __init__(self, history: BookHistory, protocol: str, channel: int, ids: Callable[[], list[int]]) -> None:
         """`ids`: of the instruments, in the order of the listing, 0 for those of other channels; more may come."""
         self._history, self._key, self._ids = history, (protocol, channel), ids
-        self._batch = self._row = self._epoch = 0  # the next record; epochs that began
+        self._batch = self._row = 0  # the next record
+        self._epoch: int | None = None
         self.books = {number: Book() for number in ids() if number}
 
     def start_epoch(self) -> None:
-        """The client receives the newest numbering."""
-        self._epoch = max(epoch for epoch, _, _ in self._history._batches[self._key])
+        """The client receives another numbering: at first the newest, then the one that follows."""
+        newest = max(epoch for epoch, _, _ in self._history._batches[self._key])
+        self._epoch = newest if self._epoch is None else self._epoch + 1
 
     def advance(self, sequence: int) -> set[int]:
         """Apply everything up to a sequence; returns the instruments whose books were changed."""
         batches, changed, ids = self._history._batches[self._key], set[int](), self._ids()
+        assert self._epoch is not None, "an epoch has started"
         while self._batch < len(batches):
             epoch, records_number, sequences_number = batches[self._batch]
             records, sequences = self._history._records[records_number], self._history._sequences[sequences_number]

@@ -275,9 +275,15 @@ def test_the_command_reports_status_as_json_and_ends(
 ) -> None:
     file = tmp_path / "channels.toml"
     file.write_text(format_channels(on_free_ports(day)))
-    assert run(["feed", "--channels", str(file), "--seconds", "0.1", "--json"]) == 0
-    (record,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    log, words = tmp_path / "feed.log", ["feed", "--channels", str(file), "--seconds", "0.1"]
+    assert run([*words, "--json", "--log", str(log)]) == 0
+    printed = capsys.readouterr().out
+    (record,) = [json.loads(line) for line in printed.splitlines()]
     assert (record["type"], record["channel"], record["state"], record["packets"]) == ("status", 72, "waiting", 0)
+    assert log.read_text() == printed
+    assert run([*words, "--channel", "sbe:72"]) == 0
+    assert run([*words, "--channel", "fast:72"]) == 2
+    assert "no channel fast:72 in the channels file; it has sbe:72" in capsys.readouterr().err
     file.write_text(file.read_text().replace("127.0.0.1:", "127.0.0.1;", 1))
     assert run(["feed", "--channels", str(file), "--seconds", "0.1"]) == 3
     assert "channels.toml: channel 72: invalid incremental.A" in capsys.readouterr().err

@@ -120,6 +120,12 @@ def test_a_change_of_session_keeps_membership(before: str) -> None:
 # 7.1: created during the session.
 
 
+def test_an_instrument_whose_definition_was_missed_follows_its_group_when_it_is_modified() -> None:
+    market = market_of(group(17))
+    market.apply(build_events(define(9, "OLD", action="M")))
+    assert state_phase_separated(market, 9) == (17, 17, False)
+
+
 def test_an_instrument_created_today_is_unknown_until_its_own_first_status_7_1() -> None:
     for first, expected in [
         (group(17), (20, 20, False)),

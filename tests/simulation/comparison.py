@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from parity.truth import BAND, STATISTIC, columns, newest_settlements
-
 from simulation.whole_system import FollowedChannel, Simulation
+
 from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.market import Market
 from umdf.exchange.truth.tables import final_statistics
 from umdf.feed.channel_states import FeedState
 from umdf.market.families import LAST_PRICE, TRADE_VOLUME
+from umdf.sync.channel import Channel
 
 Rows = list[tuple[Any, ...]]
 IMBALANCE = 0  # of the truth: it is no statistic of the wire
@@ -29,11 +31,16 @@ def _channel_differences(simulation: Simulation, channel: FollowedChannel) -> li
     feed, found = channel.feed, list[str]()
     live, publisher, market = feed.channel, channel.publisher, simulation.exchange.market
     last = next(row[2] for row in publisher.sequences() if row[0] == "incremental")
-    if (feed.state, live.sequence) != (FeedState.LIVE, last):
+    # Nothing tells that the message that deleted an instrument was lost: it stays known, and untrusted.
+    unknown = {number for number in feed.instrument_ids() if number not in all_ids(channel, market)}
+    found += [
+        f"{feed.key} {number} was deleted, and is healthy" for number in unknown if live.book_trust(number).is_healthy
+    ]
+    if live.sequence != last or (feed.state != FeedState.LIVE and not unknown):
         found.append(f"{feed.key} is {feed.state} at {live.sequence}, the exchange at {last}")
     found += channel.compare_all()
     listed = publisher.is_member & market.is_listed
-    ids = set(market.instruments[listed, k.I_ID].tolist())
+    ids = all_ids(channel, market)
     for number in sorted(ids):
         for trust in (live.book_trust(number), live.state_trust(number)):
             if not trust.is_healthy:
@@ -48,11 +55,12 @@ def _channel_differences(simulation: Simulation, channel: FollowedChannel) -> li
     kept, own = (~np.isin(table["stat_type"], not_compared) for table in (true_statistics, tables["statistics"]))
     true_statistics, own_statistics = true_statistics.filter(kept), tables["statistics"].filter(own)
     rows = market.instruments[listed]
-    symbols = np.array(simulation.exchange.listing.symbols)[np.flatnonzero(listed)]
+    specs = [simulation.exchange.listing.instruments[row] for row in np.flatnonzero(listed).tolist()]
     pairs: dict[str, tuple[Rows, Rows]] = {
         "statistics": (_of(newest_settlements(own_statistics), names, ids), _of(true_statistics, names, ids)),
         "imbalances": (
-            _of(tables["imbalance"], ("instrument_id", "size"), ids), _of(imbalances, ("instrument_id", "size"), ids)
+            _of(tables["imbalance"], ("instrument_id", "size"), ids),
+            _of(imbalances, ("instrument_id", "size"), ids),
         ),
         "last prices": (
             _of(tables["last"], ("instrument_id", "price"), ids),
@@ -64,8 +72,11 @@ def _channel_differences(simulation: Simulation, channel: FollowedChannel) -> li
             sorted(map(tuple, rows[:, [k.I_ID, k.I_STATE, k.I_PHASE]].tolist()), key=str),
         ),
         "instruments": (
-            sorted((number, live.state.instruments.symbol_of(number)) for number in live.state.instruments.ids()),
-            sorted(zip(rows[:, k.I_ID].tolist(), symbols.tolist(), strict=True)),
+            sorted(_definition(live, number) for number in live.state.instruments.ids() if number not in unknown),
+            sorted(
+                (int(number), spec.symbol, spec.lot, spec.match_type)
+                for number, spec in zip(rows[:, k.I_ID], specs, strict=True)
+            ),
         ),
     }
     for name, (shown, right) in pairs.items():
@@ -73,6 +84,17 @@ def _channel_differences(simulation: Simulation, channel: FollowedChannel) -> li
             wrong, missing = (sorted(set(a) - set(b), key=str)[:3] for a, b in ((shown, right), (right, shown)))
             found.append(f"{feed.key} {name}: shown {wrong}, right {missing}")
     return found
+
+
+def all_ids(channel: FollowedChannel, market: Market) -> set[int]:
+    return set(market.instruments[channel.publisher.is_member & market.is_listed, k.I_ID].tolist())
+
+
+def _definition(live: Channel, number: int) -> tuple[Any, ...]:
+    """What the exchange's operator can change of it."""
+    definition = live.state.instruments.get(number)
+    assert definition is not None
+    return number, definition.symbol, definition["min_order_qty"], definition["security_match_type"]
 
 
 def _of(table: pa.Table, names: tuple[str, ...], ids: set[int]) -> Rows:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
+from typing import Any
 
 from umdf.errors import UsageError
 from umdf.exchange.live.exchange import Exchange
@@ -30,7 +31,7 @@ from umdf.exchange.publish.channel_settings import (
 from umdf.transport.channels_file import ChannelAddresses
 
 START = datetime(2026, 11, 16, 10, 30)
-MEMBERS = Members(("CS", "PS", "ETF"))
+MEMBERS = Members(("CS", "PS", "ETF", "FUT"))
 HEARTBEAT_MS = 500
 Operation = Callable[[Exchange, Random], None]
 
@@ -52,7 +53,11 @@ class Scenario:
 def random_scenario(seed: int, busy_s: float) -> Scenario:
     random = Random(f"{seed} scenario")
     fast_books = random.choice(((MBO, 0), (MBO, 0), (MBP, 5), (TOB, 0)))
-    loops = {"snapshots_per_s": random.choice((200, 1_000)), "definitions_per_s": 2_000, "loop_pause_ms": 300}
+    loops: dict[str, Any] = {
+        "snapshots_per_s": random.choice((200, 1_000)),
+        "definitions_per_s": 2_000,
+        "loop_pause_ms": 300,
+    }
     generation = random.choice((PRIORITY, PRIORITY, POSITION))
     channels = (
         ChannelSettings(72, SBE, generation, members=MEMBERS, heartbeat_ms=HEARTBEAT_MS, **loops),
@@ -69,7 +74,7 @@ def random_scenario(seed: int, busy_s: float) -> Scenario:
         for place, channel in enumerate(channels)
     )  # fmt: skip
     settings = ExchangeSettings(
-        channels, addresses, instruments=100, seed=seed, start=START, messages_per_s=random.choice((20, 100, 400)),
+        channels, addresses, instruments=100, seed=seed, start=START, messages_per_s=random.choice((20, 200, 600)),
         faults=random_faults(random, busy_s),
     )  # fmt: skip
     return Scenario(
@@ -152,7 +157,9 @@ def _enter(exchange: Exchange, random: Random) -> None:
     side = random.choice((BID, ASK))
     price = spec.reference_price + random.randint(-20, 20) * spec.tick
     display = spec.lot if random.random() < 0.3 else None
-    exchange.enter(symbol, side, price, spec.lot * random.randint(1, 20), firm=random.randint(1, 9), display_size=display)
+    exchange.enter(
+        symbol, side, price, spec.lot * random.randint(1, 20), firm=random.randint(1, 9), display_size=display
+    )
 
 
 def _add(exchange: Exchange, random: Random) -> None:
@@ -173,7 +180,10 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {  # how often, and what
     "state": (4, _state),
     "add": (1, _add),
     "delete": (1, lambda exchange, random: void(exchange.delete_instrument(_symbol(exchange, random)))),
-    "modify": (1, lambda exchange, random: exchange.modify_instrument(_symbol(exchange, random), lot=100)),
+    "modify": (
+        1,
+        lambda exchange, random: exchange.modify_instrument(_symbol(exchange, random), lot=random.randrange(10, 500)),
+    ),
     "special auction": (1, lambda exchange, random: exchange.set_special_auction(_symbol(exchange, random))),
     "reset book": (2, lambda exchange, random: exchange.reset_book(_symbol(exchange, random))),
     "reset sbe": (1, lambda exchange, random: exchange.reset_channel(SBE, 72)),

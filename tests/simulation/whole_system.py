@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-
 from simulation.scenario import Scenario, operate
 from simulation.true_books import EVERY, Row, TrueBooks
+
 from umdf.book import memory_layout_kernel as k
 from umdf.book.views import Book
 from umdf.exchange.live.exchange import Exchange
@@ -38,7 +38,6 @@ from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine, feed_line
 from umdf.feed.recorder import Recorder
 from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, Replayed, Span
 from umdf.feed.replay_source import rebuilt_packets
-from umdf.market.families import NULL
 from umdf.transport.channels_file import ChannelAddresses, LineAddress
 from umdf.transport.udp_receiver import ReceivedPackets
 
@@ -122,18 +121,25 @@ def shown_rows(book: Book | None) -> list[Row]:
 
 
 class Simulation:
-    def __init__(self, scenario: Scenario, directory: Path, *, records: bool = False) -> None:
+    def __init__(
+        self, scenario: Scenario, directory: Path, *, records: bool = False, keeps_history: bool = True
+    ) -> None:
+        """Without a history nothing is compared, and nothing grows with time."""
+        self._keeps_history = keeps_history
         self.scenario, self.random, settings = scenario, scenario.random, scenario.settings
         self.truth, self.log, self.counts = BookHistory(), list[str](), Counter[str]()
         self._arrivals: list[tuple[int, int, FeedLine, bytes]] = []
         self._histories: dict[str, ChannelHistory] = {}
         self._directory = directory
-        self.exchange = Exchange(settings, sinks_of(settings, [self._open_history], [self._open_end]), self.truth)
+        open_sinks = sinks_of(settings, [self._open_history], [self._open_end])
+        self.exchange = Exchange(settings, open_sinks, self.truth if keeps_history else None)
         self.client = FeedClient(
             settings.addresses, FeedSettings(keeps_joined=scenario.keeps_joined or records, wait_ms=scenario.wait_ms)
         )
         self.channels = {
-            feed.key: FollowedChannel(feed, publisher, TrueBooks(publisher, self.truth), self.exchange.listing.security_id)
+            feed.key: FollowedChannel(
+                feed, publisher, TrueBooks(publisher, self.truth), self.exchange.listing.security_id
+            )
             for feed, publisher in zip(self.client.feeds.values(), self.exchange.publication.publishers, strict=True)
         }
         self.lines: list[Hashable] = [line for feed in self.client.feeds.values() for line in feed.lines]
@@ -152,7 +158,9 @@ class Simulation:
         return HistorySink(history)
 
     def _recorded_lines(self) -> dict[FeedLine, LineAddress]:
-        lines = {line: where for channel in self.scenario.settings.addresses for line, where in feed_lines(channel).items()}
+        lines = {
+            line: where for channel in self.scenario.settings.addresses for line, where in feed_lines(channel).items()
+        }
         for line, where in list(lines.items()):
             if line.stream == "incremental" and line.line == "A":
                 lines[FeedLine(line.channel, line.stream, RECOVERED_LINE)] = replace(where, line=RECOVERED_LINE)
@@ -163,9 +171,7 @@ class Simulation:
     def _connect_replayer(self) -> None:
         self.replay = ReplayClient(ReplayClientSettings("CLIENT", "REPLAYER", timeout_ms=300))
         self._comp_ids = CompIds(frozenset())
-        self._service = ReplayService(
-            self._histories, ReplaySettings(), Profile(SESSION), lambda: self.exchange.now_ns
-        )
+        self._service = ReplayService(self._histories, ReplaySettings(), Profile(SESSION), lambda: self.exchange.now_ns)
         self._server: FaultyReplayer | None = None
 
     def _exchange_with_replayer(self, now_ns: int) -> list[ReceivedPackets]:
@@ -207,6 +213,9 @@ class Simulation:
 
     def step(self, now_ns: int) -> None:
         self.exchange.advance(now_ns)
+        self._step_client(now_ns)
+
+    def _step_client(self, now_ns: int) -> None:
         batches = [*self._take_arrivals(now_ns), *self._exchange_with_replayer(now_ns)]
         for packets in batches:
             self.client.receive(packets)
@@ -214,6 +223,8 @@ class Simulation:
                 self.recorder.write(packets)
         for report in self.client.advance(now_ns):
             self._follow(report.feed, report.events, now_ns)
+        if not self._keeps_history:
+            return
         count = len(self.exchange.listing)
         wrong = [each for channel in self.channels.values() for each in channel.compare(count)]
         assert not wrong, f"seed {self.scenario.seed}: a healthy book is wrong: {wrong[0]}"
@@ -234,10 +245,13 @@ class Simulation:
 
     def _follow(self, feed: ChannelFeed, events: list[FeedEvent], now_ns: int) -> None:
         channel = self.channels[feed.key]
-        self.events += events
+        if self._keeps_history:
+            self.events += events
         for event in events:
             if isinstance(event, GapOpened) and feed.key.protocol == "fast":
                 self.replay.request(Span(feed.key.number, event.gap.first, event.gap.last), now_ns)
+            if isinstance(event, EpochStarted) and feed.key.protocol == "fast":
+                self.replay.cancel(feed.key.number)
             if isinstance(event, EpochStarted):
                 channel.epoch = channel.publisher.epoch
                 channel.unseen = set(np.flatnonzero(channel.publisher.is_member).tolist())
@@ -247,7 +261,8 @@ class Simulation:
         self._run_until(start_ns + round(busy_s * SECOND), self.scenario.operations_per_s)
         self.exchange.settings = replace(self.exchange.settings, messages_per_s=0)
         self._run_until(start_ns + round((busy_s + quiet_s) * SECOND), 0.0)
-        self.exchange.close()
+        self.exchange.close()  # what the network holds arrives now
+        self._step_client(self.exchange.now_ns + 100 * MS)
         if self.recorder is not None:
             self.recorder.close()
 
@@ -256,6 +271,8 @@ class Simulation:
         while now_ns < end_ns:
             step_ns = random.choice((2, 5, 10, 20, 20, 50)) * MS
             if random.random() < operations_per_s * step_ns / SECOND:
-                self.log.append(f"{(now_ns - self.scenario.settings.start_ns) / 1e9:.3f} {operate(self.exchange, random)}")
+                self.log.append(
+                    f"{(now_ns - self.scenario.settings.start_ns) / 1e9:.3f} {operate(self.exchange, random)}"
+                )
             now_ns = min(now_ns + step_ns, end_ns)
             self.step(now_ns)

@@ -8,55 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-NEAR, RESTART_DISTANCE, IN_A_ROW, REMEMBERED, MAX_REVEALS, ROW_BYTES = 1_000, 64, 8, 65_536, 64, 256
-DATA, HEARTBEAT, RESET = 0, 1, 2
-
-
-class Unit(NamedTuple):
-    line: int
-    kind: int
-    epoch: int
-    sequence: int
-    next_sequence: int
-    ts_recv: int
-    content_key: int
-    content: bytes
-
-    @property
-    def number(self) -> int:
-        return self.sequence if self.kind == DATA else self.next_sequence - 1
-
-    @property
-    def first(self) -> int:
-        """What a channel that starts with this unit expects first."""
-        return max(1, self.number + (self.kind != DATA))
-
-    @property
-    def cost(self) -> int:
-        return ROW_BYTES + (len(self.content) if self.kind == DATA else 0)
-
-
-@dataclass(eq=False)
-class Line:
-    epoch: int | None = None
-    position: int = 0
-    seen: int = 0
-    first: int = 1
-    reset_key: int = 0
-    candidate: Unit | None = None
-    conflicts: int = 0
-    agreements: int = 0
-    is_misaligned: bool = False
-
-
-@dataclass(eq=False)
-class Held:
-    unit: Unit
-    arrival: int
-    copy: Unit | None = None  # with other content
-    is_contradicted: bool = False
+from tests.sync.arbitration_lines import (
+    DATA,
+    IN_A_ROW,
+    LATE_NS,
+    MAX_REVEALS,
+    NEAR,
+    RECOVERED,
+    REMEMBERED,
+    RESET,
+    RESTART_DISTANCE,
+    Held,
+    Line,
+    Unit,
+)
 
 
 def is_near(one: int, other: int) -> bool:
@@ -103,7 +70,15 @@ class ReferenceArbiter:
         self.clock = max(self.clock, unit.ts_recv)
         self.report_holes(self.clock)
         line = self.lines.setdefault(unit.line, Line())
+        if unit.kind == RECOVERED:
+            self.fill_requested(unit._replace(kind=DATA))
+            return
         line.seen = self.clock
+        ahead = unit.number - line.position
+        is_soon = line.before and self.clock - line.restarted_at <= LATE_NS and unit.kind == DATA
+        if not self.has_versions and is_soon and ahead > RESTART_DISTANCE and abs(unit.number - line.before) < ahead:
+            self.counts[unit.line, "late"] += 1  # of the numbering before
+            return
         if unit.kind == RESET:
             self.add_reset(unit, line)
             return
@@ -125,6 +100,13 @@ class ReferenceArbiter:
                 self.accept(other, self.confirmed_epoch(other))
         self.quarantine(line, "UNCONFIRMED")
         self.accept(unit, self.confirmed_epoch(unit))
+
+    def fill_requested(self, unit: Unit) -> None:
+        is_current = not self.has_versions or unit.epoch == self.epoch
+        if is_current and any(unit.number in missing for missing, _, _ in self.gaps):
+            self.apply(unit)
+        else:
+            self.counts[unit.line, "duplicates"] += 1
 
     def finish(self) -> None:
         waiting = [unit for key, unit in self.aside if key is None]
@@ -207,6 +189,8 @@ class ReferenceArbiter:
             if not self.has_versions:
                 epoch = self.restarted_epoch(line, unit.number)
         if line.epoch != epoch:
+            if line.epoch is not None:
+                line.before, line.restarted_at = line.position, self.clock
             line.epoch, line.first, line.conflicts, line.agreements, line.is_misaligned = epoch, 1, 0, 0, False
         line.position = unit.number
         if unit.kind == RESET:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.sync.arbitration_reference import DATA, HEARTBEAT, RESET, ReferenceArbiter, Unit
+from tests.sync.arbitration_lines import DATA, HEARTBEAT, RECOVERED, RESET, Unit
+from tests.sync.arbitration_reference import ReferenceArbiter
 from umdf.sync.arbitration import ArbitrationCounts, ArbitrationResult, LineArbiter, QuarantineReason, StepKind
 from umdf.sync.raw_units import RawUnits
 
@@ -42,6 +43,7 @@ def make_stream(seed: int, has_versions: bool, count: int = 400) -> Stream:
     random = Random(seed)
     keys_known = random.random() < 0.8
     start = random.choice([1, 1, 2, 70, 900, 5_000, 100_000])
+    requests, requested = list[Unit](), random.choice([0, 0.1])
     damage, repeat = random.choice([0, 0.01, 0.05]), random.choice([0, 0.03])
     senders = [
         Sender(line, 300, "a", start, random.choice([0, 0.02, 0.2]), random.choice([0, 1, 4, 30]) * MS)
@@ -70,6 +72,9 @@ def make_stream(seed: int, has_versions: bool, count: int = 400) -> Stream:
             received = now + random.randint(0, sender.jitter_ns)
             unit = Unit(sender.line, kind, epoch, sequence, following, received, key, content)
             sender.arrivals.append(unit)
+        if kind == DATA and random.random() < requested:
+            late = unit._replace(line=2, kind=RECOVERED, ts_recv=now + random.randint(20, 2_000) * MS)
+            requests.append(late)
 
     def restart(sender: Sender, name: str, is_reset_lost: bool) -> None:
         sender.name, sender.epoch, sender.number = name, stream.versions.setdefault(name, 301 + restarts), 1
@@ -101,7 +106,7 @@ def make_stream(seed: int, has_versions: bool, count: int = 400) -> Stream:
                 if not is_lost:
                     send(sender, DATA)
                 sender.number += 1
-    found = [unit for sender in senders for unit in sender.arrivals]
+    found = [*requests, *(unit for sender in senders for unit in sender.arrivals)]
     stream.units = sorted(found, key=lambda unit: unit.ts_recv)
     return stream
 

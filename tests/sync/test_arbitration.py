@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.sync.arbitration_reference import DATA, HEARTBEAT, RESET, Unit
+from tests.sync.arbitration_lines import NEXT_VERSION, VERSION, A, B, C, Unit, data, heartbeat, requested, reset
 from tests.sync.arbitration_streams import MS, raw_units
 from umdf.sync import arbitration_lines_kernel as lines_kernel
 from umdf.sync.arbitration import (
@@ -16,22 +16,6 @@ from umdf.sync.arbitration import (
     QuarantineReason,
     StepKind,
 )
-
-A, B, C = 0, 1, 2
-VERSION, NEXT_VERSION = 7, 8
-
-
-def data(number: int, ms: float, line: int = A, epoch: int = VERSION, name: str = "x") -> Unit:
-    content = f"{name}{number}".encode()
-    return Unit(line, DATA, epoch, number, 0, int(ms * MS), 1 + sum(content) * 1_000 + number, content)
-
-
-def heartbeat(following: int, ms: float, line: int = A, epoch: int = VERSION) -> Unit:
-    return Unit(line, HEARTBEAT, epoch, 0, following, int(ms * MS), int(ms * MS) + 1, b"")
-
-
-def reset(ms: float, line: int = A) -> Unit:
-    return Unit(line, RESET, 0, 1, 1, int(ms * MS), int(ms * MS) + 1, b"reset")
 
 
 @dataclass
@@ -305,6 +289,28 @@ def test_resets_of_both_lines_join_one_epoch(fast: Feed):
     assert fast.add(reset(2, A), *many(1, 2, 2, A, name="y"), data(11, 2, B)) == ["x11"]
     assert fast.add(reset(3, B), *many(1, 3, 3, B, name="y")) == ["EPOCH 1 of 1", "y1", "y2", "y3"]
     assert fast.add(data(3, 4, A, name="y"), data(4, 4, A, name="y")) == ["y4"]
+
+
+def test_what_was_requested_fills_gaps_and_nothing_else(fast: Feed):
+    fast.add(*many(1, 2, 1), *many(5, 6, 2), data(7, 30))
+    assert fast.add(requested(3, 31), requested(3, 32), requested(6, 33), requested(9, 34)) == ["x3*"]
+    assert fast.add(requested(4, 35), data(8, 36)) == ["x4*", "GAP_FILLED 3-4", "x8"]
+
+
+def test_a_replayer_does_not_hold_up_a_restart_and_fills_gaps_of_the_new_epoch(fast: Feed):
+    fast.add(*many(1, 5, 1), *many(7, 8, 2), data(9, 30))
+    assert fast.add(requested(6, 31)) == ["x6*", "GAP_FILLED 6"]
+    log = fast.add(reset(32), *many(1, 2, 33, name="y"), data(4, 34, name="y"), data(5, 60, name="y"))
+    assert log == ["EPOCH 1 of 1", "y1", "y2", "GAP 3", "y4", "y5"]
+    assert fast.add(requested(3, 61, name="y")) == ["y3*", "GAP_FILLED 3"]
+
+
+def test_a_unit_that_is_late_behind_a_reset_is_no_jump_of_the_new_numbering(fast: Feed):
+    fast.add(*many(498, 500, 1))
+    fast.add(reset(2), *many(1, 2, 3, name="y"))
+    assert fast.add(data(499, 100), data(500, 101), data(3, 102, name="y")) == ["y3"]
+    assert fast.total("late") == 2
+    assert fast.add(data(500, 1_100, name="y"), data(501, 1_101, name="y"), now=1_200) == ["GAP 4-499", "y500", "y501"]
 
 
 def test_a_repeated_reset_is_no_other_reset(fast: Feed):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from umdf.errors import ConfigError
+from umdf.errors import ConfigError, UsageError
 from umdf.transport.channels_file import (
     HISTORICAL_REPLAYER,
     REPLAYER,
@@ -16,6 +16,7 @@ from umdf.transport.channels_file import (
     format_channels,
     read_channels,
     read_replayer,
+    select_channels,
 )
 
 GOOD = {"number": "72", "protocol": '"sbe"', "incremental": '{ A = "224.0.20.72:20001", B = "224.0.21.72:20101" }'}
@@ -107,6 +108,18 @@ def test_two_tables_of_a_channel_are_an_error(tmp_path: Path) -> None:
     file.write_text(file.read_text() + file.read_text().replace("20001", "1").replace("20101", "2"))
     with pytest.raises(ConfigError, match=r"channel 72 \(sbe\) is listed twice"):
         read_channels(file)
+
+
+def test_channels_are_selected_by_number_or_by_protocol_and_number() -> None:
+    channels = [
+        ChannelAddresses(number, protocol, {"snapshot": (LineAddress("A", "10.0.0.2", number),)})
+        for number, protocol in ((72, "sbe"), (72, "fast"), (78, "sbe"))
+    ]
+    assert select_channels(channels, []) == channels
+    assert select_channels(channels, ["72"]) == channels[:2]
+    assert select_channels(channels, ["sbe:78", "fast:72"]) == channels[1:]
+    with pytest.raises(UsageError, match="no channel fast:78 in the channels file"):
+        select_channels(channels, ["72", "fast:78"])
 
 
 def test_replayers_are_read_beside_the_channels(tmp_path: Path) -> None:

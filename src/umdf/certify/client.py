@@ -7,22 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from umdf.book import memory_layout_kernel as b
+from umdf.book.views import Book, Level
 from umdf.certify.client_actions import ReplayRange
-from umdf.certify.message_reader import MessageReader
 from umdf.certify.observation import BookRow, BookState, SeenMessage
 from umdf.certify.replay_session import ReplaySession
-from umdf.feed.channel_feed import ChannelFeed, FeedSettings, TapRecord
+from umdf.feed.channel_feed import ChannelFeed, FeedSettings
 from umdf.feed.feed_lines import FeedLine, feed_lines
 from umdf.feed.live import Live
 from umdf.feed.replay_client import Span
-from umdf.market.families import NULL
+from umdf.feed.tap import TapRecord
 from umdf.transport.channels_file import HISTORICAL_REPLAYER, REPLAYER, ChannelAddresses, ReplayerAddresses
-from umdf.transport.udp_receiver import ReceivedPackets
-from umdf.wire.fast.loader import load as load_templates
-from umdf.wire.sbe.loader import load as load_schema
 
 POLL_S = 0.002
 PATIENCE_S = 5.0  # of real time, for what has been sent to arrive
@@ -35,15 +30,13 @@ class OurClient:
         self, channels: Sequence[ChannelAddresses], replayers: Mapping[str, ReplayerAddresses], sent: Sent
     ) -> None:
         self._channels, self._sent, self._now_ns = list(channels), sent, time.time_ns
-        self._protocol = channels[0].protocol
-        self._schema, self._templates = load_schema(), load_templates()
         self._live: Live | None = None
         self._is_connected, self._may_have_gap = False, False
         self._sent_before: dict[FeedLine, int] = {}
         self._taken: Counter[Hashable] = Counter()  # packets, by line
-        self._readers: dict[FeedLine, MessageReader] = {}
-        self._packets: list[ReceivedPackets] = []
+        self._records: list[TapRecord] = []  # of the step
         self._books: dict[tuple[int, int], list[BookState]] = defaultdict(list)
+        self._replayers = replayers
         self._replays = {name: ReplaySession(where, self._now_ns) for name, where in replayers.items()}
         self._history_is_open = False
         self.troubles: list[str] = []  # of the network or the replayers, since the step began
@@ -54,7 +47,7 @@ class OurClient:
         if starts_again or self._live is None:
             if self._live is not None:
                 self._live.close()
-            self._sent_before, self._readers, self._taken = self._sent_so_far(), {}, Counter()
+            self._sent_before, self._taken = self._sent_so_far(), Counter()
             sources = [self._replays[REPLAYER]] if REPLAYER in self._replays else []
             settings = FeedSettings(keeps_joined=True)
             self._live = Live(self._channels, settings=settings, sources=sources, tap=self._on_tap)
@@ -74,8 +67,10 @@ class OurClient:
         self._is_connected = False
 
     def log_on_to_history(self) -> None:
-        self._history_is_open = True
-        session = self._replays[HISTORICAL_REPLAYER]
+        if self._history_is_open:
+            self._replays[HISTORICAL_REPLAYER].close()
+        session = ReplaySession(self._replayers[HISTORICAL_REPLAYER], self._now_ns)
+        self._replays[HISTORICAL_REPLAYER], self._history_is_open = session, True
         self._wait(lambda: session.is_active, "no logon to the Historical Replayer")
 
     def request_history(self, wanted: ReplayRange) -> None:
@@ -99,7 +94,6 @@ class OurClient:
         if self._live is None:
             return
         batches = self._live.receiver.take(timeout_s) if timeout_s else self._live.receiver.take(1e-6)
-        self._packets += batches
         for packets in batches:
             for flow, count in enumerate(np.bincount(packets.flow).tolist()):
                 self._taken[packets.names[flow]] += count
@@ -151,7 +145,7 @@ class OurClient:
     # Evidence
 
     def begin_step(self) -> None:
-        self._packets.clear()
+        self._records.clear()
         self._books.clear()
         self.troubles.clear()
         for session in self._replays.values():
@@ -169,35 +163,26 @@ class OurClient:
 
     def book(self, channel: int, security_id: int) -> BookState:
         feed = self._feed(channel)
-        book = None if feed is None else feed.channel.book(security_id)
-        return BookState() if book is None else state_of(book.entries)
+        return BookState() if feed is None else state_of(feed.channel.book(security_id))
 
     def messages(self, channel: int, streams: Sequence[str]) -> tuple[SeenMessage, ...]:
         """What came on some streams of a channel since the step began."""
-        found: list[SeenMessage] = []
-        for packets in self._packets:
-            for flow in np.unique(packets.flow).tolist():
-                line = packets.names[flow]
-                if isinstance(line, FeedLine) and line.channel.number == channel and line.stream in streams:
-                    rows = np.flatnonzero(packets.flow == flow)
-                    start, end, ts_ns = packets.start[rows], packets.end[rows], packets.ts_ns[rows]
-                    found += self._reader(line).read(packets.buffer, start, end, ts_ns)
-        return tuple(found)
+        return tuple(
+            SeenMessage(channel, record.line.stream, message.sequence, tuple(message.fix()), record.data)
+            for record in self._records
+            if record.line is not None and record.line.channel.number == channel and record.line.stream in streams
+            for message in record.messages
+        )
 
     def replies(self) -> tuple[SeenMessage, ...]:
         return tuple(message for session in self._replays.values() for message in session.take_messages())
 
-    def _reader(self, line: FeedLine) -> MessageReader:
-        if line not in self._readers:
-            where = self._protocol, line.channel.number, line.stream
-            self._readers[line] = MessageReader(*where, self._schema, self._templates)
-        return self._readers[line]
-
     def _on_tap(self, record: TapRecord) -> None:
-        for security_id, entries in record.after.items():
+        self._records.append(record)
+        for security_id, book in record.after.items():
             states = self._books.get((record.feed.key.number, security_id))
             if states is not None:
-                state = state_of(entries)
+                state = state_of(book)
                 if state != states[-1]:
                     states.append(state)
 
@@ -210,18 +195,16 @@ class OurClient:
         return self._live.client.feeds[line.channel]
 
 
-def state_of(entries: NDArray[np.void]) -> BookState:
+def state_of(book: Book | None) -> BookState:
     """The rows of a book, in its order."""
-    sides: dict[int, list[BookRow]] = {b.BID: [], b.ASK: []}
-    for entry in entries:
-        price, order_id, count = int(entry["price"]), int(entry["order_id"]), int(entry["count"])
-        is_order = order_id != NULL
-        sides[int(entry["side"])].append(
-            BookRow(
-                None if price == NULL else price,
-                int(entry["size"]),
-                order_id if is_order else None,
-                None if is_order else count,
-            )
-        )
-    return BookState(tuple(sides[b.BID]), tuple(sides[b.ASK]))
+    return (
+        BookState()
+        if book is None
+        else BookState(*(_rows(levels, book.depth is None) for levels in (book.bids, book.asks)))
+    )
+
+
+def _rows(levels: Sequence[Level], has_orders: bool) -> tuple[BookRow, ...]:
+    if not has_orders:
+        return tuple(BookRow(level.price, level.size, None, level.count) for level in levels)
+    return tuple(BookRow(level.price, order.size, order.order_id) for level in levels for order in level.orders)

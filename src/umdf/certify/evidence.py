@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from umdf.certify.expectations import row_text
+from umdf.certify.book_expectations import row_text
 from umdf.certify.observation import BookState, Observation, SeenMessage
 from umdf.certify.results import BookEvidence, Evidence, MessageEvidence
 

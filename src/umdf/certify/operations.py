@@ -8,13 +8,12 @@ ChangePhase(OPEN)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from umdf.certify.observation import ASK, BID, SIDE_NAMES
-from umdf.certify.stage import MAIN, MEMBER, SECOND_NS, WIDE_BAND, Stage
+from umdf.certify.stage import MAIN, MEMBER, WAIT_STEP_NS, WIDE_BAND, Stage
 from umdf.errors import UsageError
 from umdf.exchange.instruments.instrument_spec import BUY, SELL, Leg
-from umdf.exchange.instruments.instrument_types import InstrumentType
 from umdf.exchange.matching.orders import LIMIT, MOA, MOC
 from umdf.exchange.session.trading_session import PHASE_NAMES, STATE_NAMES
 
@@ -23,6 +22,7 @@ SIZE = 100  # of the script's orders
 TYPE_NAMES = {LIMIT: "", MOA: "MOA ", MOC: "MOC "}
 
 
+@runtime_checkable
 class Operation(Protocol):
     @property
     def text(self) -> str: ...
@@ -224,15 +224,10 @@ class CreateStrategy:
         return "creates a user-defined spread of two legs"
 
     def run(self, stage: Stage) -> None:
-        exchange, symbols = stage.exchange, stage.combination.symbols
-        first, second = (exchange.listing.instruments[exchange.listing.index_of(leg)] for leg in symbols.legs)
-        exchange.add_instrument(
-            first.symbol, symbols.strategy, type=InstrumentType.STRATEGY, security_type="MLEG", sub_type=1108,
-            product=16, cfi_code="KOXXXX", reference_price=first.reference_price - second.reference_price,
-            description=f"B {first.symbol} S {second.symbol}", strategy_type="UDS", multi_leg_model=1, price_method=3,
-            legs=(Leg(first.symbol, BUY), Leg(second.symbol, SELL)), underlyings=(), strike=None, put_or_call=None,
-            exercise_style=None, strike_currency="", follows="", attributes=((24, 1),),
-        )  # fmt: skip
+        symbols = stage.combination.symbols
+        legs = tuple(Leg(symbol, side) for symbol, side in zip(symbols.legs, (BUY, SELL), strict=True))
+        description = " ".join(f"{'B' if leg.side == BUY else 'S'} {leg.symbol}" for leg in legs)
+        stage.exchange.add_instrument(symbols.listed_strategy, symbols.strategy, legs=legs, description=description)
 
 
 @dataclass(frozen=True)
@@ -244,7 +239,7 @@ class Wait:
         return f"sends nothing for {self.seconds:g} s"
 
     def run(self, stage: Stage) -> None:
-        stage.advance(self.seconds, SECOND_NS)
+        stage.advance(self.seconds, WAIT_STEP_NS)
 
 
 @dataclass(frozen=True)

@@ -82,13 +82,13 @@ class Symbols:
     legs: tuple[str, str]  # of the user-defined spread; its channel is that of the first
     index: str = ""
     member: str = ""  # of the index
-
-    strategy: str = "UDS00001"
+    listed_strategy: str = "UDS00001"  # the one that a new one is made like
+    strategy: str = "UDS00002"
 
 
 SYMBOLS = {
     EQUITIES: Symbols("PETR4", ("PETRL324", "PETRL333"), "IBOV", "VALE3"),
-    DERIVATIVES: Symbols("WINZ26", ("WING27", "WINZ26")),
+    DERIVATIVES: Symbols("WINZ26", ("WING27", "WINJ27")),
 }
 COMBINATIONS = tuple(
     Combination(protocol, generation, segment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from umdf.certify.expectations import side_text
+from umdf.certify.book_expectations import side_text
 from umdf.certify.observation import SECURITY_GROUP, SIDE_NAMES, SNAPSHOT, BookState, Observation, Tags
 
 ANY, EMPTY, BIDS, ASKS, PRICELESS_BID = "any", "empty", "bids", "asks", "priceless bid"

@@ -65,6 +65,8 @@ class StepResult:
     actions: tuple[str, ...] = ()  # of the exchange and of the client
     books: tuple[BookResult, ...] = ()
     reason: str = ""  # why it was not executed, or what broke
+    section: str = ""
+    section_title: str = ""
 
     @property
     def failures(self) -> list[str]:

@@ -14,7 +14,7 @@ from umdf.exchange.matching.orders import Order
 from umdf.exchange.session.trading_session import TRANSITIONS
 
 SECOND_NS, MS_NS = 1_000_000_000, 1_000_000
-TICK_NS = 50 * MS_NS
+TICK_NS, WAIT_STEP_NS = 50 * MS_NS, 10 * SECOND_NS  # what is due in between is done
 BUYER, SELLER = 3, 85  # firms
 WIDE_BAND = 100  # ticks on both sides: wider than any order of the script
 MAIN, STRATEGY, MEMBER, INDEX = "main", "strategy", "member", "index"
@@ -34,16 +34,21 @@ class Stage:
         symbols = self.combination.symbols
         return {MAIN: symbols.main, STRATEGY: symbols.strategy, MEMBER: symbols.member, INDEX: symbols.index}[role]
 
+    def is_listed(self, role: str) -> bool:
+        try:
+            self.exchange.engine.index_of(self.symbol(role))
+        except UsageError:
+            return False
+        return True
+
     def security_id(self, role: str) -> int:
         """0 before a strategy has been created."""
-        symbol = self.symbol(role)
         listing = self.exchange.listing
-        return int(listing.security_id[listing.index_of(symbol)]) if symbol in listing.symbols else 0
+        return int(listing.security_id[listing.index_of(self.symbol(role))]) if self.is_listed(role) else 0
 
     def group(self, role: str = MAIN) -> str:
         listing = self.exchange.listing
-        symbol = self.symbol(role)
-        return listing.instruments[listing.index_of(symbol)].group if symbol in listing.symbols else ""
+        return listing.instruments[listing.index_of(self.symbol(role))].group if self.is_listed(role) else ""
 
     @property
     def leg_ids(self) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ import umdf
 from umdf.cli import config
 from umdf.cli.commands import (
     book,
+    certify,
     decode,
     doctor,
     exchange,
@@ -39,7 +40,8 @@ from umdf.cli.help_pages import HelpCommand, HelpGroup, help_epilog, help_text
 from umdf.cli.output import EXIT_CODES, ExitCode, JsonFlag, Printer, exit_with, prepare_streams, print_json, printer_of
 
 COMMANDS: tuple[ModuleType, ...] = (
-    decode, explain, book, ingest, stream, query, report, export, lake, feed, replay, history, exchange, doctor
+    decode, explain, book, ingest, stream, query, report, export, lake, feed, replay, history, exchange, certify,
+    doctor,
 )  # fmt: skip
 EXAMPLES = (
     "umdf doctor                       check this machine",

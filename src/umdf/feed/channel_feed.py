@@ -86,7 +86,8 @@ class ChannelFeed:
             silence_s=SILENT_HEARTBEATS * addresses.heartbeat_s,
         )
         self._session_key = PROTOCOLS[self.key.protocol], self.key.number
-        self._is_list_complete = "instruments" not in addresses.streams
+        # A channel of news alone has no instruments to wait for.
+        self._is_list_complete = "instruments" not in addresses.streams or addresses.book == "none"
         self._events: list[FeedEvent] = []
         self._batches: list[Events] = []
         self._untrusted: dict[int, Trust] = {}  # instruments that are not healthy

@@ -114,4 +114,6 @@ class FeedClient:
                     number = int(symbol)
                 if number is not None:
                     return feed, number
-        raise UsageError(f"unknown instrument: {symbol}", "instruments are known once their definitions came")
+        raise UsageError(
+            f"unknown instrument: {symbol}", "an instrument is known once its definition has been received"
+        )

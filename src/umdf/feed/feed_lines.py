@@ -58,4 +58,7 @@ def session_streams(channel: ChannelAddresses) -> list[DetectedStream]:
     """The lines as a session knows them, with one for what a recovery source returns."""
     lines = [*feed_lines(channel), FeedLine(channel_key(channel), "incremental", RECOVERED_LINE)]
     protocol = PROTOCOLS[channel.protocol]
-    return [DetectedStream(line, protocol, line.kind, channel.number, 0) for line in lines]
+    return [
+        DetectedStream(line, protocol, line.kind, channel.number, 0, is_recovered=line.line == RECOVERED_LINE)
+        for line in lines
+    ]

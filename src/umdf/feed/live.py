@@ -26,7 +26,7 @@ from umdf.errors import CaptureError
 from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import ChannelReport, FeedClient
-from umdf.feed.events import FeedEvent, GapOpened, RecorderStopped
+from umdf.feed.events import EpochStarted, FeedEvent, GapOpened, RecorderStopped
 from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine
 from umdf.feed.recorder import Recorder
 from umdf.feed.replay_source import ReplaySource
@@ -36,7 +36,7 @@ from umdf.market.state import InstrumentView
 from umdf.sync.gaps import Gap
 from umdf.sync.stream_detection import StreamKind
 from umdf.sync.trust import Trust
-from umdf.transport.channels_file import ChannelAddresses, LineAddress, read_channels, read_replayer
+from umdf.transport.channels_file import ChannelAddresses, LineAddress, read_channels, read_replayer, select_channels
 from umdf.transport.udp_receiver import ReceivedPackets, ReceiverSettings, UdpReceiver
 
 POLL_S = 0.02  # the wait for the other line: gaps are not found later than that (13.7)
@@ -46,6 +46,10 @@ class RecoverySource(Protocol):
     """Recovers lost units on request, for example from a TCP replayer (5)."""
 
     def request(self, channel: ChannelKey, gap: Gap) -> None: ...
+
+    def cancel(self, channel: ChannelKey) -> None:
+        """Forget what was requested: the channel's numbering has started again."""
+        ...
 
     def take(self) -> list[ReceivedPackets]:
         """Packets of the line `R` of a channel, with technical headers as they were sent."""
@@ -76,6 +80,7 @@ class Live:
         self,
         channels: str | PathLike[str] | Sequence[ChannelAddresses],
         *,
+        only: Sequence[str] = (),
         record: str | PathLike[str] | None = None,
         settings: FeedSettings | None = None,
         receiver_settings: ReceiverSettings | None = None,
@@ -83,13 +88,14 @@ class Live:
         tap: TapObserver | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`record`: a directory for everything that is received; all streams then stay joined. Channels are received
-        from now on: an address that cannot be received is an error here. A [replayer] of the file fills gaps of
-        FIX/FAST channels."""
+        """`only`: channels by number, or protocol and number (sbe:72), instead of all. `record`: a directory for
+        everything that is received; all streams then stay joined. Channels are received from now on: an address that
+        cannot be received is an error here. A [replayer] of the file fills gaps of FIX/FAST channels."""
         if isinstance(channels, str | PathLike):
             addresses, replayer = read_channels(Path(channels)), read_replayer(Path(channels))
         else:
             addresses, replayer = list(channels), None
+        addresses = select_channels(addresses, only)
         settings = settings or FeedSettings(keeps_joined=record is not None)
         self.client, self._now_ns = FeedClient(addresses, settings, tap), now_ns
         self.receiver = UdpReceiver(receiver_settings)
@@ -166,8 +172,14 @@ class Live:
         return result
 
     def notices(self) -> list[str]:
-        """Warnings about this machine and the traffic."""
-        return [*self.receiver.notices(), *(n for feed in self.client.feeds.values() for n in feed.session.notices())]
+        """Warnings about this machine, the traffic and the recording."""
+        notices = [
+            *self.receiver.notices(),
+            *(n for feed in self.client.feeds.values() for n in feed.session.notices()),
+        ]
+        if self.recorder is not None and self.recorder.failure:
+            notices.append(f"recording stopped: {self.recorder.failure}")
+        return notices
 
     # What happens.
 
@@ -187,9 +199,11 @@ class Live:
         reports = self.client.advance(now_ns)
         for report in reports:
             for event in report.events:
-                if isinstance(event, GapOpened):
-                    for source in self._sources:
+                for source in self._sources:
+                    if isinstance(event, GapOpened):
                         source.request(event.channel, event.gap)
+                    elif isinstance(event, EpochStarted):
+                        source.cancel(event.channel)
         if events and self.client.feeds:
             reports.append(ChannelReport(next(iter(self.client.feeds.values())), events, []))
         for report in reports:

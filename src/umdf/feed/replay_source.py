@@ -39,7 +39,7 @@ class ReplaySource:
         self._addresses, self._now_ns = replayer.addresses, now_ns
         self._client = ReplayClient(settings or ReplayClientSettings(replayer.comp_id, replayer.replayer_id))
         self._loop, self._attempt = TcpLoop(clock_ns=now_ns), 0
-        self._requests: queue.SimpleQueue[Span] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Span | int] = queue.SimpleQueue()  # an int: a channel to cancel
         self._outcomes: queue.SimpleQueue[Replayed | NotReplayed] = queue.SimpleQueue()
         self.failures: list[NotReplayed] = []  # what a snapshot has to recover
         self._stop = Event()
@@ -62,6 +62,12 @@ class ReplaySource:
         """Request a gap. The replayers serve FIX/FAST only; Binary recovers from snapshots."""
         if channel.protocol == "fast":
             self._requests.put(Span(channel.number, gap.first, gap.last))
+            self._loop.wake()
+
+    def cancel(self, channel: ChannelKey) -> None:
+        """A new epoch has begun: what was requested of the one before is of no use, and its numbers come again."""
+        if channel.protocol == "fast":
+            self._requests.put(channel.number)
             self._loop.wake()
 
     def take(self) -> list[ReceivedPackets]:
@@ -95,7 +101,8 @@ class ReplaySource:
     def _step(self) -> None:
         now_ns = self._now_ns()
         while not self._requests.empty():
-            self._client.request(self._requests.get(), now_ns)
+            wanted = self._requests.get()
+            self._client.cancel(wanted) if isinstance(wanted, int) else self._client.request(wanted, now_ns)
         if self._client.wants_connection(now_ns):
             # A is tried first, also after B has been lost.
             address = self._addresses[self._attempt % len(self._addresses)]

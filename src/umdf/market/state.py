@@ -104,7 +104,10 @@ class MarketState:
             changes.modified += definition_changes.modified
             if intraday:
                 sequence = int(events.units.sequence[rows.unit[first]]) if self._by_sequence else BEFORE_ALL
-                self.phases.mark_created(definition_changes.added, sequence)
+                # One that is modified (980=M) existed before, whether its definition was received or not.
+                is_modified = rows.column("action")[first:last] == ord("M")
+                modified = set(rows.column("instrument_id")[first:last][is_modified].tolist())
+                self.phases.mark_created((n for n in definition_changes.added if n not in modified), sequence)
             if is_deleted[start]:  # an instrument without a definition here may have a book and statistics too
                 ids = rows.column("instrument_id")[first:last].tolist()
                 changes.deleted += ids

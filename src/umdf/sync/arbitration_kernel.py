@@ -12,6 +12,8 @@ from umdf.sync.arbitration_delivery_kernel import (
     add_step,
     apply,
     count,
+    fill_gap,
+    find_gap,
     find_held,
     is_remembered,
     order_number,
@@ -21,6 +23,7 @@ from umdf.sync.arbitration_delivery_kernel import (
 from umdf.sync.arbitration_lines_kernel import (
     CONTINUED,
     ENDED,
+    RESTART_DISTANCE,
     TOO_MANY_LINES,
     UNCONFIRMED,
     add_candidate,
@@ -59,6 +62,7 @@ from umdf.sync.arbitration_state_kernel import (
     INPUT,
     IS_VERSIONED,
     L_AGREEMENTS,
+    L_BEFORE,
     L_CANDIDATE,
     L_CONFLICTS,
     L_COUNTS,
@@ -68,7 +72,9 @@ from umdf.sync.arbitration_state_kernel import (
     L_MISALIGNED,
     L_POSITION,
     L_RESET_KEY,
+    L_RESTART_NS,
     L_SEEN,
+    LATE,
     LINE_COUNT,
     MAX_PAST_EPOCHS,
     NEWEST,
@@ -90,6 +96,7 @@ from umdf.sync.arbitration_state_kernel import (
     R_START,
     R_STATE,
     R_TS,
+    RECOVERED,
     RELEASE_NS,
     RELEASE_ROW,
     REMEMBERED,
@@ -107,10 +114,14 @@ from umdf.sync.arbitration_state_kernel import (
     row_at,
 )
 
+LATE_NS = 1_000_000_000  # how late a unit may come behind the restart of its line
+
 
 @outlined
 def move_line(w, line, epoch, position):
     if w[line + L_EPOCH] != epoch:
+        if w[line + L_EPOCH] != NONE:
+            w[line + L_BEFORE], w[line + L_RESTART_NS] = w[line + L_POSITION], w[CLOCK]
         w[line + L_EPOCH], w[line + L_FIRST] = epoch, 1
         w[line + L_CONFLICTS], w[line + L_AGREEMENTS], w[line + L_MISALIGNED] = 0, 0, 0
     w[line + L_POSITION] = position
@@ -233,6 +244,29 @@ def is_repeated_reset(w, line):
     return is_same
 
 
+@inlined
+def is_from_before_restart(w, line):
+    """FAST: whether a late unit is of the numbering that the line had before: far from where the line is now, and
+    nearer to where it was. It would be a jump of the new numbering otherwise."""
+    if w[IS_VERSIONED] or w[line + L_BEFORE] == 0 or w[CLOCK] - w[line + L_RESTART_NS] > LATE_NS:
+        return False
+    number, ahead = w[CURRENT + R_NUMBER], w[CURRENT + R_NUMBER] - w[line + L_POSITION]
+    return ahead > RESTART_DISTANCE and abs(number - w[line + L_BEFORE]) < ahead
+
+
+@outlined
+def fill_requested(w, o, line):
+    """A unit that was requested fills a gap of the channel's epoch. It moves no line, and no line continues in it."""
+    w[CURRENT + R_KIND] = DATA
+    is_current = w[EPOCH] != NONE and (not w[IS_VERSIONED] or w[CURRENT + R_EPOCH] == w[EPOCH])
+    gap = find_gap(w, w[CURRENT + R_NUMBER]) if is_current else NONE
+    if gap == NONE:
+        count(w, line, DUPLICATES)
+    else:
+        count(w, line, LATE)
+        fill_gap(w, o, gap, CURRENT)
+
+
 @outlined
 def process(w, o, is_end):
     """The unit in CURRENT, or the end of all units."""
@@ -244,7 +278,13 @@ def process(w, o, is_end):
         if line == NONE:
             quarantine(w, o, CURRENT, TOO_MANY_LINES)
             return
+        if w[CURRENT + R_KIND] == RECOVERED:
+            fill_requested(w, o, line)
+            return
         w[line + L_SEEN] = w[CLOCK]
+        if w[CURRENT + R_KIND] == DATA and is_from_before_restart(w, line):
+            count(w, line, LATE)
+            return
         if w[CURRENT + R_KIND] == RESET:  # sent by each site for itself (4.2.8)
             if w[IS_VERSIONED] or is_repeated_reset(w, line):
                 count(w, line, DUPLICATES)
@@ -311,7 +351,7 @@ def arbitrate(now, start, end, sequence, epoch, ts_recv, msg_index, lines, kind,
             report_holes(w, o, w[CLOCK])
             w[RELEASE_ROW], w[RELEASE_NS] = at, w[CLOCK]
             w[CURRENT + R_START], w[CURRENT + R_END], w[CURRENT + R_SOURCE] = start[at], end[at], INPUT
-            is_data = kind[at] == DATA
+            is_data = kind[at] == DATA or kind[at] == RECOVERED
             w[CURRENT + R_NUMBER] = sequence[at] if is_data else next_sequence[at] - 1
             w[CURRENT + R_EPOCH] = epoch[at] if w[IS_VERSIONED] else 0
             w[CURRENT + R_TS], w[CURRENT + R_KEY] = ts_recv[at], content_key[at]

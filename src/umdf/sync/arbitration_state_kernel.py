@@ -18,7 +18,7 @@ from umdf.kernels import array_kernel, inlined, load_u8, load_u64, outlined, sto
 
 NONE = -1
 FOREVER = np.iinfo(np.int64).max
-DATA, HEARTBEAT, RESET = 0, 1, 2  # kinds of units
+DATA, HEARTBEAT, RESET, RECOVERED = 0, 1, 2, 3  # kinds of units
 MAX_LINES, MAX_REVEALS, MAX_PAST_EPOCHS = 64, 64, 64
 REMEMBERED = 65_536  # numbers whose content keys are known; a power of two
 ROW_OVERHEAD_BYTES = 256  # counted for each row beside its own bytes
@@ -59,8 +59,10 @@ PAST = REVEALS + 2 * MAX_REVEALS  # pairs: epochs before this one, and their nex
 LINES = PAST + 2 * MAX_PAST_EPOCHS
 (
     L_ID, L_EPOCH, L_POSITION, L_SEEN, L_FIRST, L_RESET_KEY, L_CANDIDATE, L_CONFLICTS, L_AGREEMENTS, L_MISALIGNED,
-    L_MATCHED, L_COUNTS,
-) = range(12)  # fmt: skip
+    L_MATCHED,
+    L_BEFORE, L_RESTART_NS,  # where the line was before its numbering restarted, and when it did
+    L_COUNTS,
+) = range(14)  # fmt: skip
 LINE_WORDS = L_COUNTS + COUNT_KINDS
 HEADER_WORDS = LINES + MAX_LINES * LINE_WORDS
 

@@ -16,6 +16,7 @@ class UnitKind(IntEnum):
     DATA = 0  # a numbered unit
     HEARTBEAT = 1  # of Binary (Sequence_2): it uses up no number
     RESET = 2  # a SequenceReset of FAST
+    RECOVERED = 3  # a numbered unit that was requested: it fills a gap, and says nothing about a line
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ from umdf.sync.arbitration import ArbitrationResult, LineArbiter, Step, StepKind
 from umdf.sync.arrivals import Arrival, PendingUnits, in_order, released
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap, GapCause
+from umdf.sync.raw_units import UnitKind
 from umdf.sync.snapshot_stream import (
     EarlySnapshots,
     Received,
@@ -79,6 +80,8 @@ class _ChannelInput:
     snapshots: dict[int, SnapshotStream] = field(default_factory=dict)  # by stream
     early: EarlySnapshots = field(default_factory=EarlySnapshots)
     epoch_start: Arrival = (0, 0)  # of the current epoch, if it is not the first one
+    sent_from: int = NULL  # FIX/FAST: units that were sent earlier are of the epoch before
+    recovered_lines: set[int] = field(default_factory=set)
     is_past: bool = False  # the requested moment has passed
 
 
@@ -110,6 +113,8 @@ class Session:
                 timeout_ms = int(1000 * (silence_s or SILENCE_S[stream.protocol]))
                 arbiter = LineArbiter(line_timeout_ms=timeout_ms, has_versions=stream.protocol == Speaks.SBE)
                 self._inputs[key] = _ChannelInput(channel, self._codec(*key), arbiter)
+            if stream.is_recovered:
+                self._inputs[key].recovered_lines.add(self.streams[stream.name][0])
 
     def _codec(self, protocol: Speaks, channel: int) -> UnitCodec:
         if protocol == Speaks.SBE:
@@ -145,6 +150,8 @@ class Session:
             if stream.kind == StreamKind.SNAPSHOT:
                 feed.snapshots.setdefault(line, SnapshotStream()).add(units, arrivals)
             elif len(units):
+                if stream.is_recovered:
+                    units.kind[units.kind == UnitKind.DATA] = UnitKind.RECOVERED
                 pending = feed.instruments if is_looping else feed.incremental
                 pending.append(PendingUnits(units, arrivals))
         self._packets += len(rows)
@@ -248,7 +255,10 @@ class Session:
                 feed.channel.contradict(step.first, None, step.ts_recv)
         # A JOIN follows the first EPOCH, with the same number.
         elif step.kind == StepKind.EPOCH and not feed.is_past:
-            feed.epoch_start = (0, 0) if feed.channel.epoch is None else at
+            if feed.channel.epoch is not None:
+                feed.epoch_start = at
+                if feed.codec.states_no_epoch:
+                    feed.sent_from = feed.channel.ts_send
             feed.channel.start_epoch(step.epoch, step.first, step.ts_recv)
             self._receive(feed, [(found, None) for found in feed.early.take()])
 
@@ -282,7 +292,8 @@ class Session:
         is_late = bool(delivery.result.is_late[rows[0]])
         if feed.is_past and not is_late:
             return
-        events, damaged = delivery.events.of_units(rows), delivery.damaged[rows]
+        damaged = delivery.damaged[rows] | _is_of_another_epoch(feed, delivery, rows)
+        events = delivery.events.of_units(rows)
         if self._until is not None:
             included = self._until.includes(events.units.sequence, events.units.ts_send)
             if not is_late and not included.all():
@@ -355,4 +366,15 @@ def _resets_many(events: Events) -> NDArray[np.bool_]:
     found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
     is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
     found[status.unit[is_change]] = True
+    return found
+
+
+def _is_of_another_epoch(feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which units are of another epoch than the channel's, where only their sending times tell (FIX/FAST): those
+    sent before it began; and what a replayer returns that was sent after everything that was received."""
+    sent = delivery.events.units.ts_send[rows]
+    found = (sent < feed.sent_from) & (sent != NULL)
+    if feed.recovered_lines and feed.codec.states_no_epoch and feed.channel.ts_send != NULL:
+        is_recovered = np.isin(delivery.result.units.line[rows], list(feed.recovered_lines))
+        found |= is_recovered & (sent > feed.channel.ts_send)
     return found

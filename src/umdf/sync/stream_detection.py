@@ -82,6 +82,7 @@ class DetectedStream:
     kind: StreamKind
     channel: int  # of Binary packets; FAST: 1180 of its instruments, or else a negative number
     packets: int
+    is_recovered: bool = False  # what was requested from a replayer: no line of the exchange
 
 
 @dataclass

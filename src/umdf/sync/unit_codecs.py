@@ -51,6 +51,8 @@ ReadUnits = tuple[RawUnits, Numbers]  # units, and the packet that completed eac
 
 
 class UnitCodec(Interface):
+    states_no_epoch: bool  # numbers of two epochs cannot be told apart
+
     def read(
         self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
     ) -> ReadUnits: ...
@@ -60,6 +62,8 @@ class UnitCodec(Interface):
 
 class SbeUnits:
     """Binary: a unit is a packet, with a sequence and a channel number."""
+
+    states_no_epoch = False
 
     def __init__(self, decoder: SbeDecoder, versions: OtherVersions, channel: int) -> None:
         self._decoder, self._versions, self._channel = decoder, versions, channel
@@ -108,6 +112,8 @@ class SbeUnits:
 
 class FastUnits:
     """FIX/FAST: a unit is a message; a packet holds messages or chunks. Nothing states the channel."""
+
+    states_no_epoch = True
 
     def __init__(self, decoder: FastDecoder, templates: TemplateSet, channel: int) -> None:
         self._decoder, self._channel = decoder, channel

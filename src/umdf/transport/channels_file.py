@@ -26,13 +26,13 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 from typing import Any, NoReturn
 
-from umdf.errors import ConfigError, did_you_mean, one_of
+from umdf.errors import ConfigError, UsageError, did_you_mean, one_of
 
 PROTOCOLS = ("sbe", "fast")
 BOOKS = ("mbo", "mbp", "tob", "none")
@@ -104,6 +104,15 @@ def read_channels(file: Path) -> list[ChannelAddresses]:
     found = [_Table(file, place, table).channel() for place, table in enumerate(channels, 1)]
     _refuse_duplicates(file, found)
     return found
+
+
+def select_channels(channels: Sequence[ChannelAddresses], only: Sequence[str]) -> list[ChannelAddresses]:
+    """The named ones: by number, or by protocol and number (sbe:72); all, if none is named."""
+    names = {f"{channel.protocol}:{channel.number}": channel for channel in channels}
+    for name in only:
+        if name not in names and all(str(channel.number) != name for channel in channels):
+            raise UsageError(f"no channel {name} in the channels file", f"it has {', '.join(names)}")
+    return [found for name, found in names.items() if not only or name in only or str(found.number) in only]
 
 
 def read_replayer(file: Path, name: str = REPLAYER) -> ReplayerAddresses | None:

@@ -107,7 +107,7 @@ def request(path: Path, line: bytes, timeout_s: float = 30.0) -> bytes:
             while not reply.endswith(b"\n"):
                 data = sock.recv(READ_BYTES)
                 if not data:
-                    raise ConfigError(f"the exchange at {path} closed the connection", "look at what it printed")
+                    raise ConfigError(f"the exchange at {path} closed the connection", "see its output")
                 reply += data
         except TimeoutError:
             raise ConfigError(f"no answer from {path} within {timeout_s:g} s", "is the exchange stopped?") from None

@@ -36,7 +36,7 @@ class UdpDestination:
             try:
                 IPv4Address(name)
             except AddressValueError:
-                raise ConfigError(f"not an IPv4 address: {name}", "use four numbers, as 127.0.0.1") from None
+                raise ConfigError(f"not an IPv4 address: {name}", "use four numbers, such as 127.0.0.1") from None
         if not 1 <= self.port <= 65_535:
             raise ConfigError(f"port out of range: {self.port}", "use 1 to 65535")
         if not 0 <= self.ttl <= 255:

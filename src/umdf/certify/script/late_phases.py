@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from umdf.certify.expectations import (
-    Deleted,
-    Message,
-    NewLevel,
-    RemovedFromTop,
-    SizeChanged,
-    TopIs,
-    Trades,
-    Unchanged,
-    instrument_status,
-)
+from umdf.certify.book_expectations import Deleted, NewLevel, RemovedFromTop, SizeChanged, TopIs, Unchanged
+from umdf.certify.expectations import Message, Trades, instrument_status
 from umdf.certify.observation import ASK, BID, INSTRUMENTS
 from umdf.certify.operations import (
     BEST,

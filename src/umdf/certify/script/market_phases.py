@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from umdf.certify.expectations import (
-    Deleted,
-    Message,
-    NewLevel,
-    RemovedFromTop,
-    Requeued,
-    SizeChanged,
-    TopIs,
-    Trades,
-    Unchanged,
-    group_phase,
-    instrument_status,
-)
+from umdf.certify.book_expectations import Deleted, NewLevel, RemovedFromTop, Requeued, SizeChanged, TopIs, Unchanged
+from umdf.certify.expectations import Message, Trades, group_phase, instrument_status
 from umdf.certify.observation import ASK, BID
 from umdf.certify.operations import (
     BEST,

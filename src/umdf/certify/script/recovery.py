@@ -120,6 +120,7 @@ D3 = Section(
         ),
     ),
     protocols=("fast",),
+    needs_week=True,
 )
 
 SECTIONS = (D1, D2, D3)

@@ -49,6 +49,7 @@ class Section:
     segments: tuple[str, ...] = (EQUITIES, DERIVATIVES)
     protocols: tuple[str, ...] = ("fast", "sbe")
     is_of_indexes: bool = False  # played on the channel of indexes
+    needs_week: bool = False  # requests messages of earlier days
 
     def why_not(self, protocol: str, segment: str) -> str:
         """Why its steps cannot be executed, or nothing."""

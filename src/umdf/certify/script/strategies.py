@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from umdf.certify.expectations import LegTrades, Message, NewLevel, Trades, instrument_status
+from umdf.certify.book_expectations import NewLevel
+from umdf.certify.expectations import LegTrades, Message, Trades, instrument_status
 from umdf.certify.observation import ASK, BID
 from umdf.certify.operations import ChangeState, CreateStrategy, Enter, Reach
 from umdf.certify.recovery_expectations import EMPTY, Snapshot

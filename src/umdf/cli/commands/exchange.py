@@ -9,7 +9,14 @@ from typing import Annotated
 
 import typer
 
-from umdf.cli.commands import exchange_admin, exchange_operator, exchange_statistics, exchange_views
+from umdf.cli.commands import (
+    exchange_admin,
+    exchange_auctions,
+    exchange_network,
+    exchange_operator,
+    exchange_statistics,
+    exchange_views,
+)
 from umdf.cli.commands.exchange_run import CHANNELS_EXAMPLES, RUN_EXAMPLES, channels, run
 from umdf.cli.output import ExitCode, JsonFlag, counted, exit_with, print_escaped, print_json, size_text
 
@@ -127,7 +134,9 @@ SUBCOMMANDS = (
     (channels, CHANNELS_EXAMPLES),
     *exchange_views.SUBCOMMANDS,
     *exchange_operator.SUBCOMMANDS,
+    *exchange_auctions.SUBCOMMANDS,
     *exchange_statistics.SUBCOMMANDS,
     *exchange_admin.SUBCOMMANDS,
+    *exchange_network.SUBCOMMANDS,
     (capture, CAPTURE_EXAMPLES),
 )

@@ -1,4 +1,4 @@
-"""What the operator of a running exchange does to books, channels and the platform: resets, migration, steps."""
+"""Operator commands for books, channels and the schedule of a running exchange: resets, failover, migration, steps."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ScheduleStep(StrEnum):
 
 
 def reset(
-    target: Annotated[str, typer.Argument(help="Symbol (a book), or protocol:channel", metavar="TARGET")],
+    target: Annotated[str, typer.Argument(help="Symbol (its book), or a channel such as sbe:72", metavar="TARGET")],
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Reset a book or a channel: it is emptied, then sent again (4.2.9)."""
+    """Reset the book of an instrument, or all books of a channel: emptied, then sent again (4.2.9)."""
     protocol, separator, channel = target.partition(":")
     if separator:
         send(control, "reset_channel", protocol=protocol, channel=_channel(target, channel))
@@ -39,32 +39,35 @@ def reset(
 
 
 def failover(
-    target: Annotated[str, typer.Argument(help="Channel, as sbe:72", metavar="PROTOCOL:CHANNEL")],
+    target: Annotated[str, typer.Argument(help="Channel, such as sbe:72", metavar="PROTOCOL:CHANNEL")],
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Number a channel from 1 again, as after a failover (SequenceReset, or the next sequence version)."""
+    """Fail over a channel: its numbering restarts at 1 (FAST: SequenceReset; SBE: next sequence version)."""
     protocol, _, channel = target.partition(":")
     send(control, "failover", protocol=protocol, channel=_channel(target, channel))
     report({"failover": target}, as_json, f"{target}: numbered from 1")
 
 
 def migrate(
-    symbols: Annotated[list[str], typer.Argument(help="Symbols of instruments", metavar="SYMBOL...")],
+    symbols: Annotated[list[str], typer.Argument(help="Symbols of instruments", metavar="SYMBOL")],
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move instruments to another market segment: their orders are sent again with new numbers (9.1)."""
+    """Move instruments to another market segment: their orders are sent again with new order IDs (9.1)."""
     send(control, "migrate", symbols=symbols)
     report({"migrated": symbols}, as_json, f"{', '.join(symbols)}: migrated")
 
 
 def step(
-    name: Annotated[ScheduleStep, typer.Argument(help="Step of the schedule", metavar="STEP")],
+    name: Annotated[
+        ScheduleStep,
+        typer.Argument(help="Step to run: morning, settlement, end-of-day, stop-week or start-week", metavar="STEP"),
+    ],
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Do a step of the schedule now: morning, settlement, end-of-day, stop-week or start-week."""
+    """Run a step of the schedule now."""
     send(control, "step", name=name.replace("-", "_"))
     report({"step": name}, as_json, f"{name}: done")
 
@@ -73,7 +76,7 @@ def _channel(target: str, channel: str) -> int:
     from umdf.errors import UsageError
 
     if not channel.isdigit():
-        raise UsageError(f"not a channel: {target}", "write the protocol and the number, as sbe:72")
+        raise UsageError(f"not a channel: {target}", "write protocol:number, such as sbe:72")
     return int(channel)
 
 

@@ -32,7 +32,6 @@ STATE_EXAMPLES = (
     "umdf exchange state PETR4 reserved --opens-in 60",
     "umdf exchange state PETR4 open",
 )
-AUCTION_EXAMPLES = ("umdf exchange auction PETR4", "umdf exchange auction PETR4 --end")
 BAND_EXAMPLES = (
     "umdf exchange band PETR4 rejection 30.00 35.00",
     "umdf exchange band PETR4 quantity 100000 5000000",
@@ -267,22 +266,9 @@ def state(
     report({"symbol": symbol, "state": state}, as_json, f"{symbol}: {state}")
 
 
-def auction(
-    symbol: SymbolArgument,
-    end: Annotated[bool, typer.Option("--end", help="End the special auction")] = False,
-    control: ControlOption = DEFAULT_SOCKET,
-    as_json: JsonFlag = False,
-) -> None:
-    """Put an instrument into a special auction, or end it (SecurityList with 37015=8)."""
-    send(control, "special_auction", symbol=symbol, is_special=not end)
-    report(
-        {"symbol": symbol, "special_auction": not end}, as_json, f"{symbol}: special auction {'off' if end else 'on'}"
-    )
-
-
 def band(
     symbol: SymbolArgument,
-    kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static, quantity", metavar="KIND")],
+    kind: Annotated[BandKind, typer.Argument(help="hard, auction, rejection, static or quantity", metavar="KIND")],
     low: Annotated[str, typer.Argument(help="Lowest price; for quantity: average daily quantity", metavar="LOW")],
     high: Annotated[str, typer.Argument(help="Highest price; for quantity: largest order", metavar="HIGH")],
     percent_of: Annotated[
@@ -291,7 +277,7 @@ def band(
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set a price band or the quantity band of an instrument. Limits below zero follow `--`."""
+    """Set a price band or the quantity band of an instrument. Write -- before negative limits."""
     send(control, "band", symbol=symbol, kind=kind, low=low, high=high, percent_of=percent_of)
     report({"symbol": symbol, "kind": kind, "low": low, "high": high}, as_json, f"{symbol}: {kind} {low} to {high}")
 
@@ -306,7 +292,7 @@ def news(
         list[int] | None,
         typer.Option(help="Channel to send it on; may be repeated (default: all of the market)", metavar="N"),
     ] = None,
-    number: Annotated[int | None, typer.Option("--id", help="Number of the news (1472)", metavar="N")] = None,
+    number: Annotated[int | None, typer.Option("--id", help="News ID (1472)", metavar="N")] = None,
     source: Annotated[int, typer.Option(help="News source (6940)", metavar="N")] = 3,
     language: Annotated[str | None, typer.Option(help="Language (1474): pt, en or es", metavar="CODE")] = None,
     url: Annotated[str | None, typer.Option(help="Link to the full text", metavar="URL")] = None,
@@ -315,8 +301,8 @@ def news(
 ) -> None:
     """Publish news.
 
-    News about an instrument goes to all channels of its market, other news to all channels with orders; the Unified
-    News Channel has only what names it.
+    News about an instrument goes to all channels of its market, other news to all channels with order books. The
+    Unified News Channel carries only news sent with its --channel.
     """
     more = {"symbols": symbol or None, "channels": channel or None, "language": language, "url": url}
     send(control, "news", headline=headline, text=text, source=source, news_id=number, **more)
@@ -332,7 +318,8 @@ def instrument(
     lot: Annotated[int | None, typer.Option(help="Round lot", metavar="SIZE")] = None,
     description: Annotated[str | None, typer.Option(help="Description", metavar="TEXT")] = None,
     legs: Annotated[
-        str | None, typer.Option(help="Legs of a new strategy: side, ratio and symbol, separated by ;", metavar="LEGS")
+        str | None,
+        typer.Option(help="Legs of a new strategy: side, ratio and symbol each, separated by ;", metavar="LEGS"),
     ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
@@ -357,7 +344,6 @@ SUBCOMMANDS = (
     (bust, BUST_EXAMPLES),
     (phase, PHASE_EXAMPLES),
     (state, STATE_EXAMPLES),
-    (auction, AUCTION_EXAMPLES),
     (band, BAND_EXAMPLES),
     (news, NEWS_EXAMPLES),
     (instrument, INSTRUMENT_EXAMPLES),

@@ -1,4 +1,4 @@
-"""Statistics that the operator of a running exchange publishes: settlement, volumes of other venues, volatility …"""
+"""Operator commands that publish statistics: settlement prices, volumes of other venues, volatility, composites."""
 
 from __future__ import annotations
 
@@ -31,9 +31,15 @@ VENUE_CODES = {Venue.EXERCISE: "O", Venue.EX_PIT: "X"}  # 1500
 
 
 def settle(
-    kind: Annotated[Settlement, typer.Argument(help="preview, final or updated (of the day before)", metavar="KIND")],
-    symbol: Annotated[str | None, typer.Argument(help="Symbol (default: all)", metavar="[SYMBOL]")] = None,
-    price: Annotated[str | None, typer.Option(help="Price (default: by the trades)", metavar="PRICE")] = None,
+    kind: Annotated[
+        Settlement, typer.Argument(help="preview, final, or updated (of the previous day)", metavar="KIND")
+    ],
+    symbol: Annotated[
+        str | None, typer.Argument(help="Symbol (default: all derivatives and indexes)", metavar="SYMBOL")
+    ] = None,
+    price: Annotated[
+        str | None, typer.Option(help="Settlement price (default: computed from the trades)", metavar="PRICE")
+    ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
@@ -45,13 +51,13 @@ def settle(
 def volume(
     symbol: SymbolArgument,
     venue: Annotated[Venue, typer.Argument(help="exercise or ex-pit", metavar="VENUE")],
-    quantity: Annotated[int, typer.Argument(help="Quantity", metavar="QUANTITY")],
+    quantity: Annotated[int, typer.Argument(help="Quantity traded", metavar="QUANTITY")],
     trades: Annotated[int, typer.Argument(help="Number of trades", metavar="TRADES")],
-    turnover: Annotated[str, typer.Argument(help="Financial volume, as 487500.00", metavar="AMOUNT")],
+    turnover: Annotated[str, typer.Argument(help="Financial volume, such as 487500.00", metavar="AMOUNT")],
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Publish the volume of another venue: exercised options, ex-pit trades (12.4). FIX/FAST only."""
+    """Publish the volume of another venue: option exercises or ex-pit trades (12.4). FIX/FAST only."""
     code = VENUE_CODES[venue]
     send(control, "volume", symbol=symbol, venue=code, quantity=quantity, trades=trades, turnover=turnover)
     report({"symbol": symbol, "venue": code, "quantity": quantity}, as_json, f"{symbol}: {venue} volume {quantity:,}")
@@ -61,7 +67,7 @@ def volatility(
     symbol: SymbolArgument,
     short: Annotated[str, typer.Argument(help="Price of the short option", metavar="SHORT")],
     long: Annotated[str, typer.Argument(help="Price of the long option", metavar="LONG")],
-    delta: Annotated[str, typer.Argument(help="Delta", metavar="DELTA")],
+    delta: Annotated[str, typer.Argument(help="Delta of the contract", metavar="DELTA")],
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
@@ -71,7 +77,7 @@ def volatility(
 
 
 def composite(symbol: SymbolArgument, control: ControlOption = DEFAULT_SOCKET, as_json: JsonFlag = False) -> None:
-    """Publish the prices of its underlyings that the value of an index has (269=D). FIX/FAST only."""
+    """Publish the composite underlying price of an index (269=D). FIX/FAST only."""
     send(control, "composite", symbol=symbol)
     report({"symbol": symbol}, as_json, f"{symbol}: composite prices")
 

@@ -60,14 +60,17 @@ class Listing:
         *,
         capacity: int = 0,
         initial_count: int | None = None,
+        volatility_scale: float = 1.0,
     ) -> None:
+        self._volatility_scale = volatility_scale
         self.trading_date, self.capacity = trading_date, max(capacity, len(specs))
         self.initial_count = len(specs) if initial_count is None else initial_count
         self.instruments: list[InstrumentSpec] = []
         self.groups: list[str] = list(dict.fromkeys(spec.group for spec in specs))
         self.details = JournalDetails()
-        self.definitions = Definitions(trading_date, lambda symbol: self.instruments[self.index_of(symbol)])
+        self.definitions = Definitions(trading_date, lambda symbol: self.instruments[self._newest[symbol]])
         self._index_of: dict[str, int] = {}
+        self._newest: dict[str, int] = {}  # with what is deleted: its definition may still have to be published
         for name in Listing.__annotations__:
             shape = (self.capacity, MAX_LEGS) if name in ("legs", "leg_ratios") else self.capacity
             setattr(self, name, np.full(shape, -1, np.int64))
@@ -179,7 +182,7 @@ class Listing:
     def _append(self, spec: InstrumentSpec) -> int:
         index = len(self.instruments)
         self.instruments.append(spec)
-        self._index_of[spec.symbol] = index
+        self._index_of[spec.symbol] = self._newest[spec.symbol] = index
         self.definition_number[index] = self.definitions.add(spec)
         return index
 
@@ -198,7 +201,7 @@ class Listing:
             "bound_ticks": min(bound, MAX_SPREAD_BOUND) if spec.legs else bound,
             "driver": self._index_of.get(spec.follows, index),
             "beta": round(spec.beta * (1 << 16)),
-            "volatility": int(rule.volatility * abs(reference) * (1 << 16)),
+            "volatility": int(rule.volatility * self._volatility_scale * abs(reference) * (1 << 16)),
             "underlying": self._index_of.get(spec.underlyings[0].symbol, -1) if spec.underlyings else -1,
             "venue": ord(rule.venue),
             "is_anonymous": int(spec.is_anonymous),

@@ -22,6 +22,8 @@ from umdf.exchange.live.running_market import RunningMarket
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import DAY, LIMIT, EntryResult, OrderBook
 from umdf.exchange.publish.news import NewsItem
+from umdf.exchange.replayer.replayers import Replayers
+from umdf.exchange.replayer.service import Switch
 from umdf.exchange.session.trading_session import AUCTIONS, PHASE_NAMES, STATE_NAMES, TRANSITIONS
 from umdf.exchange.statistics.statistics import FINAL, PREVIEW, UPDATED
 
@@ -34,6 +36,8 @@ STEPS = (*s.DAY_STEPS, s.STOP_WEEK, s.START_WEEK)
 
 
 class Exchange(RunningMarket):
+    replayers: Replayers | None = None
+
     # Orders and trades
 
     def enter(
@@ -100,7 +104,7 @@ class Exchange(RunningMarket):
         for group in indices:
             before = int(self.session.phases[group])
             if phase not in TRANSITIONS[before]:
-                allowed = one_of(f"{PHASE_NAMES[after]} ({after})" for after in sorted(TRANSITIONS[before]))
+                allowed = one_of(PHASE_NAMES[after].lower().replace(" ", "-") for after in sorted(TRANSITIONS[before]))
                 raise UsageError(
                     f"group {self.listing.groups[group]} cannot change from {PHASE_NAMES[before]} to "
                     f"{PHASE_NAMES.get(phase, phase)}",
@@ -195,7 +199,8 @@ class Exchange(RunningMarket):
         spec = self._spec(like)
         if legs := changes.get("legs"):
             if not spec.legs or len(legs) < 2:
-                raise UsageError(f"{symbol} has {len(legs)} legs like {like}", "use two or more, like a strategy")
+                what = "is no strategy" if not spec.legs else "has one leg"
+                raise UsageError(f"{symbol} {what}", "name a strategy that it is like, and two legs or more")
             changes["reference_price"] = sum(
                 (1 if leg.side == BUY else -1) * (leg.ratio * self._spec(leg.symbol).reference_price // UNIT)
                 for leg in legs
@@ -243,11 +248,13 @@ class Exchange(RunningMarket):
 
     def reset_channel(self, protocol: str, channel: int) -> None:
         """Reset a channel: books, statistics and states are sent again (4.2.9, 13.9)."""
+        self.publication.find(protocol, channel)
         self.flush()
         self.publication.reset_channel(protocol, channel, self.now_ns)
 
     def reset_sequences(self, protocol: str, channel: int) -> None:
         """Number a channel from 1 again: a failover (FIX/FAST: SequenceReset; Binary: the next sequence version)."""
+        self.publication.find(protocol, channel)
         self.flush()
         self.publication.reset_sequences(protocol, channel, self.now_ns)
 
@@ -286,6 +293,14 @@ class Exchange(RunningMarket):
                 publishers = self.publication.publishers
                 found |= {each.settings.channel for each in publishers if (each.is_member & of_market).any()}
         return tuple(sorted(found))
+
+    # Replayers
+
+    def switch_replayer(self, name: str, switch: Switch, is_on: bool) -> None:
+        """Answer every request of a replayer in one of the ways that only an operator can cause, or as usual again."""
+        if self.replayers is None or name not in self.replayers.servers:
+            raise UsageError(f"the exchange has no {name}", f"add [{name}] to its file")
+        self.replayers.switch(name, switch, on=is_on)
 
     # What is going on
 

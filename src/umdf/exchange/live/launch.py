@@ -46,7 +46,7 @@ class OpenedExchange:
         return {
             "time": s.local_datetime(exchange.now_ns).isoformat(timespec="milliseconds"),
             "records": exchange.records,
-            "trades": exchange.trades,
+            "trades": exchange.trade_count,
             "packets": packets,
             "files": totals.files if totals else 0,
             "bytes": totals.bytes if totals else 0,
@@ -74,12 +74,13 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
         replayers = None
         if settings.replayers:
             # The servers read the exchange's clock from threads of their own.
-            replayers = Replayers(settings.history, settings.replayers, lambda: exchange.now_ns)
+            replayers = Replayers(settings.history, settings.replayers, lambda: exchange.now_ns, faults=settings.faults)
             stack.callback(replayers.stop)
             openers.append(replayers.open_line)
         exchange = Exchange(settings, sinks_of(settings, openers, udp))
         stack.callback(exchange.close)
         if replayers is not None:
+            exchange.replayers = replayers
             replayers.start()
         if server is not None:
             wait = _answering(server, exchange)

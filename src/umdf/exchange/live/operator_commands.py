@@ -23,7 +23,9 @@ from umdf.exchange.instruments.instrument_spec import UNIT, Leg
 from umdf.exchange.live.exchange import MIDPOINTS, SETTLEMENTS, STEPS, Exchange
 from umdf.exchange.live.schedule import days_since_1970
 from umdf.exchange.matching.orders import ASK, BID, DAY, GTC, GTD, LIMIT, MARKET, MARKET_TO_LIMIT, MOA, MOC, OrderBook
+from umdf.exchange.replayer.service import Switch
 from umdf.exchange.session.trading_session import PHASE_NAMES, STATE_NAMES
+from umdf.transport.channels_file import REPLAYERS
 
 SIDES = {"buy": BID, "sell": ASK}
 ORDER_TYPES = {"limit": LIMIT, "market": MARKET, "market-to-limit": MARKET_TO_LIMIT, "moa": MOA, "moc": MOC}
@@ -57,11 +59,11 @@ def _choice_of(names: Iterable[str]) -> Callable[[Any], Any]:
 
 def _price(value: Any) -> int:
     if isinstance(value, bool | float):
-        raise ValueError('a price as text, as "32.45"')
+        raise ValueError('a price as text, such as "32.45"')
     try:
         price = Decimal(str(value)) * 10**9
     except InvalidOperation:
-        raise ValueError('a price, as "32.45"') from None
+        raise ValueError('a price, such as "32.45"') from None
     if not price.is_finite() or price != price.to_integral_value() or abs(price) > MAX_PRICE * 10**9:
         raise ValueError("a price of at most nine decimals, below 1e9")
     return int(price)
@@ -112,14 +114,14 @@ def _legs(value: Any) -> tuple[Leg, ...]:
     try:
         return read_legs(value)
     except (ValueError, AttributeError):
-        raise ValueError('legs, as "sell WINZ26; buy 2 WING27"') from None
+        raise ValueError('legs, such as "sell WINZ26; buy 2 WING27"') from None
 
 
 def _date(value: Any) -> int:
     try:
         return days_since_1970(date.fromisoformat(value))
     except (TypeError, ValueError):
-        raise ValueError('a date, as "2026-11-20"') from None
+        raise ValueError('a date, such as "2026-11-20"') from None
 
 
 Reader = Callable[[Any], Any]
@@ -172,7 +174,8 @@ def _change_phase(exchange: Exchange, groups: tuple[str, ...], phase: int, after
 def _set_band(exchange: Exchange, symbol: str, kind: str, low: int, high: int, **more: Any) -> None:
     if kind == "quantity":
         if low % UNIT or high % UNIT or low < 0 or high <= 0:
-            raise UsageError("a quantity band of quantities that cannot be", "use whole numbers, as 100000 5000000")
+            limits = f"{price_text(low)} to {price_text(high)}"
+            raise UsageError(f"invalid quantity band: {limits}", "use whole numbers above 0, such as 100000 5000000")
         low, high = low // UNIT, high // UNIT
     exchange.set_band(symbol, kind, low, high, **more)
 
@@ -235,11 +238,15 @@ COMMANDS: dict[str, Command] = {
     "reset_book": Command(Exchange.reset_book, {"symbol": _text}, {}),
     "reset_channel": Command(Exchange.reset_channel, CHANNEL, {}),
     "failover": Command(Exchange.reset_sequences, CHANNEL, {}),
+    "replayer": Command(
+        Exchange.switch_replayer,
+        {"name": _choice_of(REPLAYERS), "switch": _choice({each.value: each for each in Switch}), "is_on": _flag}, {},
+    ),
     "status": Command(Exchange.status, {}, {}),
 }  # fmt: skip
 
 
-WHILE_DOWN = ("status", "book", "step")  # nothing that would have to be published
+WHILE_DOWN = ("status", "book", "step", "replayer")  # nothing that would have to be published
 
 
 def answer(exchange: Exchange, line: bytes) -> bytes:
@@ -263,7 +270,7 @@ def _run(exchange: Exchange, line: bytes) -> Any:
         close = difflib.get_close_matches(str(name), COMMANDS, 1)
         raise UsageError(f"unknown command: {name}", did_you_mean(close) if close else f"use {one_of(COMMANDS)}")
     if not exchange.trading.is_up and name not in WHILE_DOWN:
-        raise UsageError("the platform is down until Sunday 12:00", "start it with `umdf exchange step start_week`")
+        raise UsageError("the platform is down until Sunday 12:00", "start it with `umdf exchange step start-week`")
     result = COMMANDS[name].run(exchange, request)
     return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
 

@@ -42,6 +42,7 @@ PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher
 NEVER = 1 << 62
 OF_A_SESSION = (k.TRADE, k.BUST, k.OPENING, k.EXECUTION, k.STATE)  # kinds of records that have 336
 RESERVED_INSTRUMENTS = 1_000  # that can be added while it runs
+VOLATILITY_SCALE = 0.4  # of that of a bulk day, which is minutes long: a stock moves by some 2 percent in a real one
 OpenSinks = Callable[[ChannelSettings], Mapping[str, Sink]]
 
 
@@ -68,7 +69,7 @@ class RunningMarket:
             for channel in settings.channels
         ]
         self.publication = Publication(publishers, self, self._phase_records)
-        self.records = self.trades = 0  # of the journal
+        self.records = self.trade_count = 0  # of the journal
         self.trading = TradingSteps(self)
         for pair in settings.pairs:
             self.trading.simultaneous.pair(*map(self.listing.index_of, pair))
@@ -131,7 +132,7 @@ class RunningMarket:
         """Publish the journal so far, and what else every channel sends by now; while the platform is down, nothing."""
         records = self.engine.take_records()
         self.records += len(records)
-        self.trades += int((records[:, k.KIND] == k.TRADE).sum())
+        self.trade_count += int((records[:, k.KIND] == k.TRADE).sum())
         self.trading.watch_auctions(records)
         mark_after_market(records, self.listing.group, self.session.is_after_market)
         self._terms.add_to(records, self.trading.trading_date)
@@ -196,4 +197,5 @@ def _listing(settings: ExchangeSettings) -> Listing:
     else:
         specs = generate_catalogue(settings.instruments, settings.seed, today)
     random = np.random.default_rng([settings.seed, 3])
-    return Listing(specs, s.days_since_1970(today), random, capacity=len(specs) + RESERVED_INSTRUMENTS)
+    more = {"capacity": len(specs) + RESERVED_INSTRUMENTS, "volatility_scale": VOLATILITY_SCALE}
+    return Listing(specs, s.days_since_1970(today), random, **more)

@@ -90,6 +90,8 @@ class SimultaneousAuctions:
         while self._messages and min(self._messages, key=_due).due_ns <= now_ns:
             message = min(self._messages, key=_due)
             self._messages.remove(message)
+            if self._market.instruments[message.index, k.I_STATE] == k.UNKNOWN:  # it has been deleted
+                continue
             if message.kind == NOTIFY:
                 self._start_without_end(self._other[message.index])
             elif message.kind == ASK:

@@ -11,8 +11,8 @@ from umdf.errors import UsageError
 from umdf.exchange.matching import memory_layout_kernel as k
 
 Records = NDArray[np.int64]
-T_INSTRUMENT, T_ID, T_PRICE, T_SIZE, T_BUYER, T_SELLER, T_TS, T_CODE = range(8)
-COLUMNS = [k.INSTRUMENT, k.ID, k.PRICE, k.SIZE, k.FIRM, k.OTHER, k.TS, k.CODE]
+T_INSTRUMENT, T_ID, T_PRICE, T_SIZE, T_BUYER, T_SELLER, T_TS, T_CODE, T_FLAGS = range(9)
+COLUMNS = [k.INSTRUMENT, k.ID, k.PRICE, k.SIZE, k.FIRM, k.OTHER, k.TS, k.CODE, k.FLAGS]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,12 @@ class SessionTrade:
     seller: int
     ts_ns: int
     conditions: int
+    flags: int
+
+    @property
+    def implied_flag(self) -> int:
+        """IMPLIED if it has resulted from an implied order: its bust has it too (Binary 9.2.27)."""
+        return self.flags & k.IMPLIED
 
 
 class SessionTrades:

@@ -13,6 +13,7 @@ from umdf.exchange.matching.session_trades import T_CODE, T_ID, T_PRICE, Session
 from umdf.exchange.matching.trade_entry_kernel import append_amended_trade
 from umdf.exchange.matching.trade_kernel import VOLUME_UNIT
 from umdf.market.families import CONDITIONS
+from umdf.units import fix_decimal
 
 # 277 of trades that the marketplace enters: on behalf, termo vista, and types that no order of ours leads to.
 ENTERED_CONDITIONS = ("2", "3", "X", "RL", "RF", "MP", "PT", "TC", "TA", "SW")
@@ -42,15 +43,16 @@ def amend_trade(
     if size <= 0:
         raise UsageError(f"invalid size: {size}", "bust the trade instead")
     if price % int(market.instruments[index, k.I_TICK]):
-        raise UsageError(f"price is not on a tick: {price}", f"use a multiple of {market.instruments[index, k.I_TICK]}")
+        tick = fix_decimal(int(market.instruments[index, k.I_TICK]), -9)
+        raise UsageError(f"price is not on a tick: {fix_decimal(price, -9)}", f"use a multiple of {tick}")
     left = trades.of(index)
     left = left[left[:, T_ID] != trade.trade_id]
     _append_bust(market, index, trade, ts_ns)
     conditions = trade.conditions & ~k.C_LAST | k.C_OUT_OF_SEQUENCE
     arguments = (price, size, trade.buyer, trade.seller, conditions, trade.ts_ns)
     trade_id = int(append_amended_trade(market.table.ctypes.data, index, *arguments))
-    amended = np.array([[index, trade_id, price, size, trade.buyer, trade.seller, trade.ts_ns, conditions]], np.int64)
-    _publish_statistics(market, index, np.concatenate([left, amended]), ts_ns)
+    amended = [index, trade_id, price, size, trade.buyer, trade.seller, trade.ts_ns, conditions, 0]
+    _publish_statistics(market, index, np.concatenate([left, np.array([amended], np.int64)]), ts_ns)
     return trade_id
 
 
@@ -60,8 +62,8 @@ def _append_bust(market: Market, index: int, trade: SessionTrade, ts_ns: int) ->
     row[k.I_TURNOVER] -= trade.price // VOLUME_UNIT * trade.size
     row[k.I_TRADES] -= 1
     market.append(
-        k.BUST, index, spacing_ns=ts_ns - market.now, flags=0, price=trade.price, size=trade.size, id=trade.trade_id,
-        firm=trade.buyer, other=trade.seller, insert=trade.ts_ns, aux=int(row[k.I_QUANTITY]),
+        k.BUST, index, spacing_ns=ts_ns - market.now, flags=trade.implied_flag, price=trade.price, size=trade.size,
+        id=trade.trade_id, firm=trade.buyer, other=trade.seller, insert=trade.ts_ns, aux=int(row[k.I_QUANTITY]),
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, 
         store_statistic(
             instrument, S_LAST, LAST_PRICE, ts, NO_SIDE, price, size, trade_id, buyer, seller, conditions, NULL
         )
-        inside = load_i64(instrument, I_LOW * 8) < price < load_i64(instrument, I_HIGH * 8)
+        inside = load_i64(instrument, I_LOW * 8) < price < load_i64(instrument, I_HIGH * 8) and flags & IMPLIED == 0
         # Only a trade between low and high is busted, so that both stay valid (13.4).
         bust_id = load_i64(instrument, I_BUST_ID * 8)
         if inside and (bust_id == BUST_REQUESTED or (bust_id == 0 and bits % BUST_EVERY == 0)):

@@ -6,15 +6,17 @@ real sockets. `Faults` is the table that the configuration, the documentation an
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from umdf.errors import ConfigError, one_of
 from umdf.exchange.publish.channel_settings import STREAMS
 
 SECOND_NS, MS_NS = 1_000_000_000, 1_000_000
-FOREVER_S = 1e9
+FOREVER_S = 1e12
 REPLAYER_STREAM = "replayer"  # of an outage: the replayer is down
 LINES = ("A", "B")
 
@@ -132,6 +134,20 @@ def read_faults(table: Mapping[str, Any]) -> Faults:
         else:
             values[key] = value
     return Faults(**values)
+
+
+def read_faults_of(file: Path) -> Faults:
+    """The faults of a TOML file."""
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {file}: {error}", "write a TOML file with a table [faults]") from None
+    if not isinstance(tables.get("faults"), dict):
+        raise ConfigError(f"{file} has no [faults]", "`umdf exchange faults` lists its keys")
+    try:
+        return read_faults(tables["faults"])
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.reason}", error.hint) from None
 
 
 def _list(key: str, value: Any) -> list[dict[str, Any]]:

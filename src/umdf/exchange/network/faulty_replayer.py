@@ -50,8 +50,8 @@ class FaultyReplayer:
         is_over = now_ns - self._start_ns >= self._faults.ends_s * SECOND_NS
         due_ns = now_ns + (0 if is_over else round(self._faults.replayer_delay_ms * MS_NS))
         for message in self._framer.feed(self._connection.take_output(now_ns)):
-            assert isinstance(message, FixMessage), "the replayer's own messages are well-formed"
-            self._delayed.append((due_ns, _encoded(message if is_over else self._changed(message))))
+            if isinstance(message, FixMessage):
+                self._delayed.append((due_ns, _encoded(message if is_over else self._changed(message))))
         parts = list[bytes]()
         while self._delayed and self._delayed[0][0] <= now_ns:
             parts.append(self._delayed.popleft()[1])

@@ -21,7 +21,7 @@ from umdf.exchange.publish.publisher import JournalBatch, Publisher
 Records = NDArray[np.int64]
 Indices = NDArray[np.int64]
 SECOND_NS, MS_NS = 1_000_000_000, 1_000_000
-STEP_NS = 20 * MS_NS  # between the parts of a loop, if an instrument has not longer
+STEP_NS = 200 * MS_NS  # between the parts of a loop, if an instrument has not longer
 LONGEST_DELAY_NS = SECOND_NS  # that is made up for
 Chooser = Callable[[], Indices]
 RecordsOf = Callable[[Indices, int], Records]  # of a part, and how many instruments the loop has

@@ -32,8 +32,8 @@ def restate_implied(records: Records) -> Records:
 
 
 def merge_matched(records: Records) -> DerivedRecords:
-    """Orders that an event deletes at the top of a side: several are one Delete From (as when they are matched, or the
-    instrument closes: script B2.11), one that was matched is a deletion without a size. One that was cancelled keeps
+    """Orders that an event deletes at the top of a side: several are one Delete From, as when they are matched or the
+    instrument closes (script B2.11). One that was matched is a deletion without a size; one that was cancelled keeps
     its size and its own record."""
     kind, flags = records[:, k.KIND], records[:, k.FLAGS]
     is_deleted = (kind == k.DELETE) & (records[:, k.POSITION] == 1)
@@ -53,10 +53,10 @@ def merge_matched(records: Records) -> DerivedRecords:
     last = first + run - 1
     several = run > 1
     is_matched = trades[first] > (trades - is_trade)[starts[first]]
-    merged[first[is_matched | several], k.SIZE] = k.NULL
-    is_implied = several & (flags[last] & k.IMPLIED != 0)  # the last at its price
+    is_implied = flags[last] & k.IMPLIED != 0  # the last at its price
     sizes = np.add.reduceat(np.where(is_deleted, records[:, k.SIZE], 0), first)
-    merged[first[is_implied], k.SIZE] = sizes[is_implied]  # 14.3 prints it
+    states_size = ~several & ~is_matched | several & is_implied  # a cancelled order; what 14.3 prints
+    merged[first, k.SIZE] = np.where(states_size, sizes, k.NULL)
     rows = first[several]
     merged[rows, k.KIND], merged[rows, k.POSITION] = k.DELETE_FROM, run[several]
     merged[rows, k.FLAGS] = flags[last[several]] & ~k.IMPLIED

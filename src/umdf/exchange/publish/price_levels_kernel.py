@@ -106,7 +106,7 @@ def emit_at(p, record, row, kind, levels, index, position, is_bid):
 
 @inlined
 def takes_back_deletion(p, record, position, price):
-    """Whether the newest record of the event has deleted this level, which an order brings back: it has changed only."""
+    """Whether the newest record of the event has deleted this level, which an order brings back: it only changes."""
     out_rows = load_i64(p, P_OUT_ROWS * 8)
     if out_rows <= load_i64(p, P_EVENT_ROW * 8):
         return False
@@ -152,8 +152,10 @@ def apply_order(p, record, row, kind, side, is_bid):
             if is_overlay:
                 emit_top(p, record, row, levels, count + 1, is_bid)
             elif takes_back_deletion(p, record, position, load_i64(record, PRICE * 8)):
-                store_i64(p, P_OUT_ROWS * 8, load_i64(p, P_OUT_ROWS * 8) - 1)
-                emit_at(p, record, row, CHANGE, levels, index, position, is_bid)
+                out_rows = load_i64(p, P_OUT_ROWS * 8) - 1
+                store_i64(p, P_OUT_ROWS * 8, out_rows)
+                deleted = load_i64(load_i64(p, P_SOURCE * 8), out_rows * 8)  # the truth has both in this message
+                emit_at(p, record, deleted, CHANGE, levels, index, position, is_bid)
             else:
                 emit_at(p, record, row, ADD, levels, index, position, is_bid)
         return True

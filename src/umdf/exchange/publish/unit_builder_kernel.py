@@ -138,7 +138,7 @@ def build_messages(w):
         if flags & SNAPSHOT != 0 and kind != SNAPSHOT_HEADER:
             joins_unit, ends_event = True, False
         elif mode == DEFINITION_UNIT:
-            joins_unit, ends_event = in_definitions and entry + 1 < max_definitions, False
+            joins_unit = in_definitions and entry + 1 < max_definitions and not closed  # those of a loop, never others
         else:
             joins_unit = mode == SHARED_UNIT and not closed and not in_definitions and entry + 1 < max_entries
         if joins_unit and unit >= 0:

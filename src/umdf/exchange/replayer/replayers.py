@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from umdf.exchange.network.faults import Faults
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL
 from umdf.exchange.publish.sinks import Sink
 from umdf.exchange.replayer.history import ChannelHistory
@@ -27,6 +28,8 @@ class Replayers:
         settings: Mapping[str, ReplayerSettings],
         clock_ns: Callable[[], int],
         log: Callable[[str], None] = lambda _: None,
+        *,
+        faults: Faults | None = None,
     ) -> None:
         """`clock_ns` is the time of the exchange, in which messages were sent."""
         self._directory, self._histories = directory, dict[str, ChannelHistory]()
@@ -34,7 +37,7 @@ class Replayers:
         for name, own in settings.items():
             served = ReplaySettings(own.available_after_ms)
             service = ReplayService(self._histories, served, Profile(own.retention), clock_ns)
-            self.servers[name] = ReplayerServer(own, service, log)
+            self.servers[name] = ReplayerServer(own, service, log, faults=faults)
 
     def open_line(self, channel: ChannelAddresses, stream: str, line: LineAddress) -> Sink | None:
         """Keeps what is sent there, if replayers serve it: both lines are the same (5.2)."""

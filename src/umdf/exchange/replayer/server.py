@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
+import numpy as np
+
+from umdf.exchange.network.faults import Faults
+from umdf.exchange.network.faulty_replayer import FaultyReplayer
 from umdf.exchange.replayer.connection import CompIds, ReplayerConnection, ReplayerId
 from umdf.exchange.replayer.retention import SESSION
 from umdf.exchange.replayer.service import AVAILABLE_AFTER_MS, ReplayService
-from umdf.transport.tcp import Address, TcpLimits, TcpLoop
+from umdf.transport.tcp import Address, Connection, TcpLimits, TcpLoop
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class ReplayerServer:
     service: ReplayService
     log: Callable[[str], None] = lambda _: None
     clock_ns: Callable[[], int] = time.time_ns
+    faults: Faults | None = None  # on the way to every client
     _stop: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
@@ -38,8 +44,13 @@ class ReplayerServer:
         replayer, comp_ids = ReplayerId(settings.comp_id, settings.clients), CompIds(settings.clients)
         self._loop = TcpLoop(TcpLimits(max_connections=settings.max_sessions), self.clock_ns)
 
-        def connection() -> ReplayerConnection:
-            return ReplayerConnection(replayer, comp_ids, self.service, self.clock_ns(), self.log)
+        faults, start_ns, numbers = self.faults, self.clock_ns(), itertools.count()
+
+        def connection() -> Connection:
+            own = ReplayerConnection(replayer, comp_ids, self.service, self.clock_ns(), self.log)
+            if faults is None or not faults.harms_replayer:
+                return own
+            return FaultyReplayer(own, np.random.default_rng([next(numbers)]), faults, start_ns)
 
         self.address = self._loop.listen(settings.address, connection)
         self._thread = Thread(target=self._loop.run, args=(self._stop,), name="replayer", daemon=True)
