@@ -93,13 +93,10 @@ class Market:
         table[new, k.I_PREVIOUS_CLOSE] = listing.reference_ticks[new] * listing.tick[new]
         table[new, k.I_WALK_TS] = self.now
         self.clear_session(new)
-        self.link_strategies()
+        self._link_strategies()
 
-    def link_strategies(self) -> None:
-        """Tell every instrument whose implied orders depend on it: those of its strategies, and its own (14). The
-        orders of a bulk day have no index, in which implied orders would change: it has none."""
-        if not self.table[k.ORDER_INDEX]:
-            return
+    def _link_strategies(self) -> None:
+        """Tell every instrument whose implied orders depend on it: those of its strategies, and its own (14)."""
         table, dependents = self.instruments, defaultdict[int, list[int]](list)
         for strategy in np.flatnonzero(self.listing.is_implied == 1).tolist():
             legs, ratios = table[strategy, k.I_LEGS : k.I_RATIOS], table[strategy, k.I_RATIOS : k.I_RATIOS + k.MAX_LEGS]
