@@ -12,7 +12,7 @@ from pathlib import Path
 
 from umdf.certify.external_client import LoggedClient, Tell
 from umdf.certify.player import Player, Progress, action_text, not_executed
-from umdf.certify.profile import Combination
+from umdf.certify.profile import HEARTBEAT_S, Combination
 from umdf.certify.results import Outcome, Run, StepResult
 from umdf.certify.runner import collect
 from umdf.certify.script.step import Section, Step
@@ -29,6 +29,7 @@ class ExternalSettings:
     interface: str = LOOPBACK
     settle_s: float = 2.0  # of real time, for the client to receive and to write its log
     speed: float = 1.0  # of the exchange's clock
+    patience_s: float = 300.0  # of real time, until the client has started
 
 
 def play_with_log(
@@ -45,7 +46,13 @@ def play_with_log(
     stage.after_advance = client.poll
     player = Player(combination, stage, client, lambda step: tell({"step": step.id}))
     client.connect(starts_again=True)
-    return collect(combination, MODE, player.play(selection), progress)
+    try:
+        client.wait_for_log(settings.patience_s)
+        stage.advance(2 * HEARTBEAT_S[combination.protocol] + 1)  # it synchronizes on an idle stream
+        client.settle()
+        return collect(combination, MODE, player.play(selection), progress)
+    finally:
+        tell({"client": "end"})
 
 
 # Asks for the outcome of a step while the exchange goes on: called again until it returns one.

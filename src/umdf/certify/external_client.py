@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from umdf.certify.client_actions import ReplayRange
-from umdf.certify.observation import BookRow, BookState, SeenMessage
+from umdf.certify.observation import INCREMENTAL, BookRow, BookState, SeenMessage
 from umdf.certify.stage import Stage
 from umdf.errors import ConfigError
+from umdf.units import fix_timestamp
 
 UNIT = 10**9
+SENDING_TIME, MILLISECONDS = 52, 21  # characters of 20261119-10:30:00.000
+PATIENCE_S = 15.0  # of real time, for the client to write what was sent
 Tell = Callable[[dict[str, Any]], None]  # gives an instruction
 
 
@@ -40,17 +43,22 @@ class LoggedClient:
         self._replies: list[SeenMessage] = []
         self._now: dict[tuple[int, int], BookState] = {}
         self._books: dict[tuple[int, int], list[BookState]] = defaultdict(list)
+        self._publishers, self._is_connected = stage.exchange.publication.publishers, False
+        self._last: dict[int, int] = defaultdict(int)  # sequence of the incremental stream, by channel
+        self._written_until = ""  # SendingTime (52) of the newest message, to the millisecond
         self._started = time.monotonic(), stage.exchange.now_ns
         self.troubles: list[str] = []
 
     # What the client is told
 
     def connect(self, *, starts_again: bool) -> None:
+        self._is_connected = bool(self._line)
         self._tell({"client": "connect", "starts_again": starts_again})
         self.settle()
 
     def disconnect(self) -> None:
         self._tell({"client": "disconnect"})
+        self._is_connected = False
         self.settle()
 
     def log_on_to_history(self) -> None:
@@ -63,6 +71,15 @@ class LoggedClient:
 
     # Its log
 
+    def wait_for_log(self, patience_s: float) -> None:
+        """Until the client has written its first line."""
+        until = time.monotonic() + patience_s
+        while not self._line:
+            self.settle()
+            if time.monotonic() > until:
+                raise ConfigError(f"{self._log}: nothing was written within {patience_s:g} s", "start the client")
+        self._is_connected = True
+
     def poll(self) -> None:
         """Wait until real time has caught up with the exchange, and read the log."""
         began, first_ns = self._started
@@ -72,9 +89,17 @@ class LoggedClient:
         self._read()
 
     def settle(self) -> None:
-        """Give the client time: the exchange goes on meanwhile."""
-        until = time.monotonic() + self._settle_s
-        while time.monotonic() < until:
+        """Give the client time to write what was sent until now: the exchange goes on meanwhile."""
+        began = time.monotonic()
+        wanted = {publisher.settings.channel: publisher.sequences()[0][2] for publisher in self._publishers}
+        sent_until = fix_timestamp(self._stage.exchange.now_ns, 9)[:MILLISECONDS]
+
+        def has_all() -> bool:
+            return self._written_until >= sent_until and all(self._last[each] >= wanted[each] for each in wanted)
+
+        while (waited_s := time.monotonic() - began) < self._settle_s or (
+            waited_s < PATIENCE_S and self._is_connected and not has_all()
+        ):
             self._stage.exchange.advance(self._stage.exchange.now_ns + round(0.05 * UNIT * self._speed))
             self.poll()
 
@@ -96,7 +121,12 @@ class LoggedClient:
         try:
             values = json.loads(line)
             if "message" in values:
-                self._messages.append(_message(values, "message"))
+                message = _message(values, "message")
+                self._messages.append(message)
+                sent = next((value for tag, value in message.fields if tag == SENDING_TIME), "")
+                self._written_until = max(self._written_until, sent[:MILLISECONDS])
+                if message.stream == INCREMENTAL:
+                    self._last[message.channel] = max(self._last[message.channel], message.sequence)
             elif "reply" in values:
                 self._replies.append(_message(values, "reply"))
             elif "book" in values:

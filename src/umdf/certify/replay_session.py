@@ -46,6 +46,7 @@ class ReplaySession:
         self.request_span(Span(channel.number, gap.first, gap.last))
 
     def cancel(self, channel: ChannelKey) -> None:
+        """What snapshots or a new epoch have made useless."""
         self._client.cancel(channel.number)
 
     def request_span(self, span: Span) -> None:
