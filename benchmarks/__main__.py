@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from benchmarks import book, capture, exchange, fast, orders, receive, replay, replayer, sbe, start
+from benchmarks import book, capture, exchange, fast, orders, receive, replay, replayer, sbe, start, trust
 from benchmarks.measure import Result
 
 SUITES: dict[str, ModuleType] = {
@@ -19,6 +19,7 @@ SUITES: dict[str, ModuleType] = {
     "receive": receive,
     "replayer": replayer,
     "start": start,
+    "trust": trust,
 }
 
 

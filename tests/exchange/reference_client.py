@@ -233,8 +233,8 @@ class Client:
                     assert op.id > self.last_id
                     self.last_id = op.id
                 else:
-                    assert op.id > self.last_implied
-                    self.last_implied = op.id
+                    assert op.id > self.last_implied or self.by_position  # restated with its id (14.3)
+                    self.last_implied = max(self.last_implied, op.id)
             order = Order(op.id, op.price, op.size, op.firm)
             if self.by_position:
                 assert op.position and 1 <= op.position <= len(book) + 1

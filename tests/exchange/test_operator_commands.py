@@ -65,8 +65,32 @@ def test_a_state_with_a_time_ends_by_itself(exchange: Exchange) -> None:
 REFUSED = [
     (
         {"command": "enter", "symbol": "PETR9", "side": "buy", "price": "32", "size": 100, "firm": 3},
-        "unknown instrument",
+        "unknown instrument: PETR9",
     ),
+    ({"command": "enter", "symbol": "PETR4", "side": "buy", "size": 100, "firm": 3}, "limit order without a price"),
+    (
+        {"command": "enter", "symbol": "PETR4", "side": "buy", "size": 100, "firm": 3, "order_type": "moa"},
+        "order type not allowed in this state: MOA",
+    ),
+    (
+        {"command": "band", "symbol": "PETR4", "kind": "hard", "low": "40", "high": "30.5"},
+        "high one: 40 > 30.5",
+    ),
+    ({"command": "band", "symbol": "PETR4", "kind": "quantity", "low": "1.5", "high": "3"}, "quantity band: 1.5 to 3"),
+    (
+        {"command": "add_instrument", "symbol": "UDS99", "like": "UDS00001", "legs": "buy PETR4"},
+        "UDS99 has one leg",
+    ),
+    ({"command": "settle", "kind": "preview", "symbol": "PETR4"}, "PETR4 has no settlement price"),
+    (
+        {"command": "volume", "symbol": "PETR4", "venue": "Z", "quantity": 1, "trades": 1, "turnover": "1"},
+        "invalid venue",
+    ),
+    ({"command": "volume", "symbol": "PETR4", "venue": "O", "quantity": 1, "trades": 1, "turnover": 1.5}, "turnover"),
+    ({"command": "composite", "symbol": "PETR4"}, "PETR4 is no index"),
+    ({"command": "migrate", "symbols": ["PETR9"]}, "unknown instrument: PETR9"),
+    ({"command": "step", "name": "lunch"}, "invalid name"),
+    ({"command": "step", "name": "start_week"}, "the platform is up already"),
     ({"command": "enter", "symbol": "PETR4", "side": "buy", "price": "300", "size": 100, "firm": 3}, "hard limits"),
     ({"command": "enter", "symbol": "PETR4", "side": "buy", "price": 32.45, "size": 100, "firm": 3}, "invalid price"),
     ({"command": "enter", "symbol": "PETR4", "side": "up", "size": 100, "firm": 3}, "invalid side"),
@@ -95,5 +119,15 @@ def test_what_cannot_be_done_says_why_and_changes_nothing(exchange: Exchange, re
 def test_a_phase_that_may_not_follow_is_refused(exchange: Exchange) -> None:
     do(exchange, "phase", groups="derivatives", phase="close")
     reply = json.loads(answer(exchange, b'{"command": "phase", "groups": "derivatives", "phase": "open"}'))
-    assert "cannot change from Close to Open" in reply["error"]
+    assert "cannot change from Close to Open" in reply["error"] and reply["hint"] == "use pause or pre-open"
     assert answer(exchange, b"{").startswith(b'{"ok": false, "error": "the request is not JSON"')
+
+
+def test_while_the_platform_is_down_nothing_can_be_published(exchange: Exchange) -> None:
+    do(exchange, "step", name="stop_week")
+    for request in ({"command": "news", "headline": "h", "text": "t"}, {"command": "reset_book", "symbol": "PETR4"}):
+        reply = json.loads(answer(exchange, json.dumps(request).encode()))
+        assert reply["error"] == "the platform is down until Sunday 12:00"
+    assert not do(exchange, "status")["is_up"]
+    do(exchange, "step", name="start_week")
+    assert do(exchange, "status")["is_up"]

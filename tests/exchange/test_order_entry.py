@@ -314,7 +314,7 @@ def test_an_order_larger_than_the_journal_is_matched_to_its_end() -> None:
         ({"size": 0}, "invalid size: 0"),
         ({"size": 150}, "size is not a multiple of the lot: 150; use a multiple of 100"),
         ({"size": 600}, "size is above the quantity band: 600; use at most 500"),
-        ({"price": None}, "an order without a price must say its type"),
+        ({"price": None}, "limit order without a price"),
         ({"order_type": MOA, "price": None}, "order type not allowed in this state"),
         ({"order_type": MARKET}, "this order has no price: 30"),
         ({"display_size": 500}, "invalid display size: 500"),

@@ -26,7 +26,7 @@ from umdf.transport.recording import closed_files
 
 Sized = Callable[[int, int], int]
 EQUITIES = Members(("CS", "PS", "ETF"))
-LOSSES = Faults(0.05, 0.005)
+LOSSES = Faults(loss=0.05, common_loss=0.005)
 BY_ORDER = (ChannelSettings(72, SBE, members=EQUITIES), ChannelSettings(72, FAST, members=EQUITIES))
 BY_PRICE = (
     ChannelSettings(73, FAST, PRIORITY, MBP, 5, EQUITIES),

@@ -53,7 +53,11 @@ class Scenario:
 def random_scenario(seed: int, busy_s: float) -> Scenario:
     random = Random(f"{seed} scenario")
     fast_books = random.choice(((MBO, 0), (MBO, 0), (MBP, 5), (TOB, 0)))
-    loops: dict[str, Any] = {"snapshots_per_s": random.choice((200, 1_000)), "definitions_per_s": 2_000, "loop_pause_ms": 300}
+    loops: dict[str, Any] = {
+        "snapshots_per_s": random.choice((200, 1_000)),
+        "definitions_per_s": 2_000,
+        "loop_pause_ms": 300,
+    }
     generation = random.choice((PRIORITY, PRIORITY, POSITION))
     channels = (
         ChannelSettings(72, SBE, generation, members=MEMBERS, heartbeat_ms=HEARTBEAT_MS, **loops),

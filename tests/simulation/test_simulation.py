@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from simulation.comparison import differences
+from simulation.lake_comparison import ingested_differences
 from simulation.planted_bugs import PLANTED_BUGS
 from simulation.scenario import random_scenario
 from simulation.whole_system import Simulation
@@ -40,6 +41,14 @@ def test_nothing_wrong_is_shown_as_right_and_in_the_end_all_is_right(tmp_path: P
         compared += sum(channel.compared for channel in simulation.channels.values())
         gaps += sum(isinstance(event, GapOpened) for event in simulation.events)
     assert compared > 100 and gaps > 0
+
+
+def test_the_recording_of_a_run_agrees_with_it(tmp_path: Path, sized: Sized) -> None:
+    """The lake has the exchange's books at the end, and no other losses than the client had."""
+    for seed in seeds(sized(2, 50))[-sized(1, 50) :]:
+        simulation = run(seed, tmp_path, records=True)
+        assert differences(simulation) == [], f"UMDF_SEED={seed}"
+        assert ingested_differences(simulation, tmp_path / f"seed-{seed}") == [], f"UMDF_SEED={seed}"
 
 
 @pytest.mark.full_size

@@ -121,13 +121,18 @@ def shown_rows(book: Book | None) -> list[Row]:
 
 
 class Simulation:
-    def __init__(self, scenario: Scenario, directory: Path, *, records: bool = False) -> None:
+    def __init__(
+        self, scenario: Scenario, directory: Path, *, records: bool = False, keeps_history: bool = True
+    ) -> None:
+        """Without a history nothing is compared, and nothing grows with time."""
+        self._keeps_history = keeps_history
         self.scenario, self.random, settings = scenario, scenario.random, scenario.settings
         self.truth, self.log, self.counts = BookHistory(), list[str](), Counter[str]()
         self._arrivals: list[tuple[int, int, FeedLine, bytes]] = []
         self._histories: dict[str, ChannelHistory] = {}
         self._directory = directory
-        self.exchange = Exchange(settings, sinks_of(settings, [self._open_history], [self._open_end]), self.truth)
+        open_sinks = sinks_of(settings, [self._open_history], [self._open_end])
+        self.exchange = Exchange(settings, open_sinks, self.truth if keeps_history else None)
         self.client = FeedClient(
             settings.addresses, FeedSettings(keeps_joined=scenario.keeps_joined or records, wait_ms=scenario.wait_ms)
         )
@@ -218,6 +223,8 @@ class Simulation:
                 self.recorder.write(packets)
         for report in self.client.advance(now_ns):
             self._follow(report.feed, report.events, now_ns)
+        if not self._keeps_history:
+            return
         count = len(self.exchange.listing)
         wrong = [each for channel in self.channels.values() for each in channel.compare(count)]
         assert not wrong, f"seed {self.scenario.seed}: a healthy book is wrong: {wrong[0]}"
@@ -238,7 +245,8 @@ class Simulation:
 
     def _follow(self, feed: ChannelFeed, events: list[FeedEvent], now_ns: int) -> None:
         channel = self.channels[feed.key]
-        self.events += events
+        if self._keeps_history:
+            self.events += events
         for event in events:
             if isinstance(event, GapOpened) and feed.key.protocol == "fast":
                 self.replay.request(Span(feed.key.number, event.gap.first, event.gap.last), now_ns)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from market.event_builders import build_events, define, status
 
 from umdf.market.families import FAMILIES, NEW, NULL, SNAPSHOT
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
-from umdf.sync.snapshots import Snapshots, find_snapshots
+from umdf.sync.snapshots import GroupPhases, Snapshots, find_snapshots
 from umdf.sync.trust import TrustLevel
 from umdf.sync.update_gate_kernel import SHORT_HISTORY
 
@@ -255,6 +256,45 @@ def test_a_late_unit_of_an_instrument_that_is_deleted_by_now_does_not_create_it_
     assert channel.instrument_ids() == {VALE3}
     channel.apply_late(events(3, (PETR4, 2, 11)))
     assert channel.instrument_ids() == {VALE3} and not channel.gaps.is_missing(3)
+
+
+def test_the_phase_in_a_snapshot_loop_is_as_of_the_snapshot_before_it():
+    """11.4: a group's message has no RptSeq, and its phase in a loop no sequence."""
+    channel = started(1, (PETR4, 1, 10))
+    channel.apply_instruments(build_events(define(PETR4, "PETR4", group="XX")))
+    phase = build_events(status(security_group="XX", phase=17))
+    phase.units.sequence[:] = 2
+    channel.apply(phase)
+    channel.open_gap(Gap(1, 3, 5, 0))
+    channel.apply_snapshots(snapshot(PETR4, 5, 1, 10))
+    channel.apply_phases(GroupPhases(phase, after=4, until=6))
+    channel.apply(events(6, (PETR4, 2, 11)))  # the phase is used now
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+    assert channel.state_trust(PETR4).level == TrustLevel.UNVERIFIED
+    channel.apply_phases(GroupPhases(phase, after=5, until=6))
+    assert channel.state_trust(PETR4).level == TrustLevel.HEALTHY
+
+
+def test_a_snapshot_from_before_a_deletion_does_not_create_the_instrument_again():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    deletion = events(3, (PETR4, 2, 2))
+    deletion.families = {"definition": rows("definition", [{"instrument_id": PETR4, "action": ord("D")}])}
+    channel.apply(deletion)
+    channel.apply_snapshots(snapshot(PETR4, 2, 1, 10))
+    assert channel.instrument_ids() == {VALE3}
+
+
+def test_a_snapshot_that_updates_are_missing_after_because_memory_was_full_heals_nothing():
+    channel = started(500, (PETR4, 40, 10))
+    channel._updates.waiting.max_bytes = 5_000
+    for number in range(41, 140):
+        channel.apply(events(460 + number, (PETR4, number, number)))
+    dropped = channel._updates.waiting.dropped_until(PETR4)
+    assert 500 < dropped < channel.sequence == 599
+    channel.apply_snapshots(snapshot(PETR4, dropped - 1, dropped - 461, 7))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE
+    channel.apply_snapshots(snapshot(PETR4, dropped, dropped - 460, 7))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4)[0] == 139
 
 
 def test_an_impossible_update_makes_the_book_stale_and_what_follows_waits():

@@ -76,6 +76,24 @@ def about(topic: str, *, count: int = 1, resent: int = 0, low: float = 0.0, high
     return fault
 
 
+def late(topic: str, by_ns: int = 400 * MS, count: int = 3) -> Fault:
+    """Packets about something come on both lines after their gap was reported, and after what followed them."""
+
+    def fault(channel: RecordedChannel, random: Random) -> Packets | None:
+        found = sorted(number for number, topics in channel.topics.items() if topic in topics)
+        if not found:
+            return None
+        chosen = set(random.sample(found, min(count, len(found))))
+        return [
+            replace(packet, ts=packet.ts + by_ns)
+            if packet.flow in LINES and packet.first and chosen & set(range(packet.first, packet.last + 1))
+            else packet
+            for packet in channel.packets()
+        ]
+
+    return fault
+
+
 def loss(count: int, burst: int = 1, low: float = 0.3, high: float = 0.75, lines: Iterable[str] = LINES) -> Fault:
     def fault(channel: RecordedChannel, random: Random) -> Packets:
         first = some(channel, random, count, low, high)
@@ -291,6 +309,11 @@ SCENARIOS = {
     "line B is 500 ms late": Scenario(slow_line_b(500 * MS)),
     "line B only": Scenario(line_b_only),
     "line A restarts alone": Scenario(line_a_restarts_alone, protocols=BINARY),
+    "late group phases": Scenario(late("status of many")),
+    "late Empty Book": Scenario(late("empty book")),
+    "late definitions": Scenario(late("definition")),
+    "late trades": Scenario(late("trades")),
+    "late channel reset": Scenario(late("mbo of many"), RESET),
     "late join": Scenario(late_join()),
     "late join, late snapshots": Scenario(late_join(snapshots=0.7), heals=False),
     "late join without snapshots": Scenario(late_join(snapshots=None), heals=False),
@@ -298,8 +321,8 @@ SCENARIOS = {
     "snapshots of an older epoch": Scenario(older_epoch, heals=False, protocols=BINARY),
     "no instrument stream": Scenario(no_instrument_stream, heals=False),
     "channel reset": Scenario(untouched, RESET),
-    "loss of a channel reset": Scenario(about("control"), RESET),
-    "loss of a channel reset and what follows": Scenario(about("control", resent=100), RESET, heals=False),
+    "loss of a channel reset": Scenario(about("mbo of many"), RESET),
+    "loss of a channel reset and what follows": Scenario(about("mbo of many", resent=100), RESET, heals=False),
     "new numbering": Scenario(untouched, RESTART),
     "new numbering, whose reset is lost on one line": Scenario(lost_reset(is_on_both=False), RESTART),
     "new numbering, whose reset is lost": Scenario(lost_reset(is_on_both=True), RESTART, heals=False),

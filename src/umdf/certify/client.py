@@ -36,6 +36,7 @@ class OurClient:
         self._taken: Counter[Hashable] = Counter()  # packets, by line
         self._records: list[TapRecord] = []  # of the step
         self._books: dict[tuple[int, int], list[BookState]] = defaultdict(list)
+        self._replayers = replayers
         self._replays = {name: ReplaySession(where, self._now_ns) for name, where in replayers.items()}
         self._history_is_open = False
         self.troubles: list[str] = []  # of the network or the replayers, since the step began
@@ -66,8 +67,10 @@ class OurClient:
         self._is_connected = False
 
     def log_on_to_history(self) -> None:
-        self._history_is_open = True
-        session = self._replays[HISTORICAL_REPLAYER]
+        if self._history_is_open:
+            self._replays[HISTORICAL_REPLAYER].close()
+        session = ReplaySession(self._replayers[HISTORICAL_REPLAYER], self._now_ns)
+        self._replays[HISTORICAL_REPLAYER], self._history_is_open = session, True
         self._wait(lambda: session.is_active, "no logon to the Historical Replayer")
 
     def request_history(self, wanted: ReplayRange) -> None:

@@ -19,7 +19,7 @@ class ReplayRange:
     last: int
 
 
-class CertifiedClient(Protocol):
+class ClientConnections(Protocol):
     """What a client must be able to do."""
 
     def connect(self, *, starts_again: bool) -> None: ...
@@ -35,7 +35,7 @@ class ClientAction(Protocol):
     @property
     def text(self) -> str: ...
 
-    def perform(self, client: CertifiedClient, stage: Stage) -> None: ...
+    def perform(self, client: ClientConnections, stage: Stage) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Connect:
     def text(self) -> str:
         return "connects to the channel" + (", knowing nothing" if self.starts_again else " again")
 
-    def perform(self, client: CertifiedClient, stage: Stage) -> None:
+    def perform(self, client: ClientConnections, stage: Stage) -> None:
         client.connect(starts_again=self.starts_again)
 
 
@@ -58,7 +58,7 @@ class Disconnect:
     def text(self) -> str:
         return "disconnects from the channel"
 
-    def perform(self, client: CertifiedClient, stage: Stage) -> None:
+    def perform(self, client: ClientConnections, stage: Stage) -> None:
         client.disconnect()
 
 
@@ -68,7 +68,7 @@ class LogOnToHistory:
     def text(self) -> str:
         return "logs on to the Historical Replayer"
 
-    def perform(self, client: CertifiedClient, stage: Stage) -> None:
+    def perform(self, client: ClientConnections, stage: Stage) -> None:
         client.log_on_to_history()
 
 
@@ -80,7 +80,7 @@ class RequestLastMessages:
     def text(self) -> str:
         return f"requests the {LAST_MESSAGES} messages before the last one"
 
-    def perform(self, client: CertifiedClient, stage: Stage) -> None:
+    def perform(self, client: ClientConnections, stage: Stage) -> None:
         last = stage.last_sequence(MBO_CHANNEL)
         client.request_history(ReplayRange(MBO_CHANNEL, last - LAST_MESSAGES, last - 1))
 
@@ -95,7 +95,7 @@ class RequestDay:
     def text(self) -> str:
         return f"requests messages of {self.days_ago} day{'s' if self.days_ago > 1 else ''} ago"
 
-    def perform(self, client: CertifiedClient, stage: Stage) -> None:
+    def perform(self, client: ClientConnections, stage: Stage) -> None:
         client.request_history(ReplayRange(MBO_CHANNEL, *stage.days[self.days_ago]))
 
 
@@ -105,5 +105,5 @@ class RequestUnknownChannel:
     def text(self) -> str:
         return f"requests messages of a channel that does not exist ({UNKNOWN_CHANNEL})"
 
-    def perform(self, client: CertifiedClient, stage: Stage) -> None:
+    def perform(self, client: ClientConnections, stage: Stage) -> None:
         client.request_history(ReplayRange(UNKNOWN_CHANNEL, 1, LAST_MESSAGES))

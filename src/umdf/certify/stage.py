@@ -34,16 +34,21 @@ class Stage:
         symbols = self.combination.symbols
         return {MAIN: symbols.main, STRATEGY: symbols.strategy, MEMBER: symbols.member, INDEX: symbols.index}[role]
 
+    def is_listed(self, role: str) -> bool:
+        try:
+            self.exchange.engine.index_of(self.symbol(role))
+        except UsageError:
+            return False
+        return True
+
     def security_id(self, role: str) -> int:
         """0 before a strategy has been created."""
-        symbol = self.symbol(role)
         listing = self.exchange.listing
-        return int(listing.security_id[listing.index_of(symbol)]) if symbol in listing.symbols else 0
+        return int(listing.security_id[listing.index_of(self.symbol(role))]) if self.is_listed(role) else 0
 
     def group(self, role: str = MAIN) -> str:
         listing = self.exchange.listing
-        symbol = self.symbol(role)
-        return listing.instruments[listing.index_of(symbol)].group if symbol in listing.symbols else ""
+        return listing.instruments[listing.index_of(self.symbol(role))].group if self.is_listed(role) else ""
 
     @property
     def leg_ids(self) -> tuple[int, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from umdf.cli.output import JsonFlag, Printer, print_json, printer_of
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.units import printable
 
 if TYPE_CHECKING:
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "umdf certify                                   all eight combinations: protocol, generation, segment",
-    "umdf certify --protocol sbe --generation priority --segment equities",
+    "umdf certify --protocol sbe --generation priority --segment equities --report certification.html",
     "umdf certify --only B2.4                       B2 from its start book up to this step",
-    "umdf certify --report certification.html       every step with its evidence",
+    "umdf certify --client external --protocol fast --generation priority --segment equities --log client.jsonl",
+    "umdf certify --listen --channels channels.toml --symbol PETR4 --book mbo",
     "umdf certify --list                            the steps, and what is expected",
 )
 
@@ -38,42 +41,201 @@ def certify(
     ] = "",
     first: Annotated[str, typer.Option("--from", help="Section or step to start from", metavar="STEP")] = "",
     list_steps: Annotated[bool, typer.Option("--list", help="List the steps and what they expect, and exit")] = False,
+    client: Annotated[str, typer.Option(help="Client that is certified: own or external", metavar="NAME")] = "own",
+    channels: Annotated[
+        Path,
+        typer.Option(help="Channels (TOML): written for an external client, read with --listen", metavar="FILE"),
+    ] = Path("channels.toml"),
+    log: Annotated[
+        Path | None,
+        typer.Option(help="Log of the external client, JSON lines; without it a person confirms", metavar="FILE"),
+    ] = None,
+    instructions: Annotated[
+        Path, typer.Option(help="File for the steps and what the external client has to do, JSON lines", metavar="FILE")
+    ] = Path("instructions.jsonl"),
+    first_port: Annotated[int, typer.Option(help="First port for an external client", metavar="PORT")] = 20_001,
+    interface: Annotated[str, typer.Option(help="Address for an external client", metavar="ADDRESS")] = "127.0.0.1",
+    speed: Annotated[
+        float, typer.Option(help="Speed of the exchange's clock with an external client", metavar="N", min=0.1)
+    ] = 1.0,
+    settle_s: Annotated[
+        float,
+        typer.Option(help="Seconds an external client has to write its log after each action", metavar="N", min=0.05),
+    ] = 2.0,
+    is_listening: Annotated[
+        bool, typer.Option("--listen", help="Observe the feed of --channels, where somebody else plays the script")
+    ] = False,
+    symbol: Annotated[str, typer.Option(help="Instrument to observe", metavar="SYMBOL")] = "",
+    book: Annotated[str, typer.Option(help="Books to observe: mbo, mbp or tob", metavar="NAME")] = "mbo",
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Seconds to observe (default: until all steps have passed, or Ctrl-C)", metavar="N"),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="HTML file for the report", metavar="FILE")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Play B3's certification script: every step Pass, Fail or N/E (not executed), with evidence.
 
     A simulated exchange plays the steps and our client receives them over sockets of this machine; the exchange's clock
-    runs as fast as it can. Exits with 0 only if all required steps pass.
+    runs as fast as it can. An external client receives them on the addresses that are written to --channels. Exits with
+    0 only if all required steps pass.
     """
+    from umdf.certify.external import ExternalSettings
     from umdf.certify.selection import select_combinations, select_steps
 
-    printer = printer_of(ctx)
-    selection, combinations = select_steps(only, first), select_combinations(protocol, generation, segment)
+    printer, selection = printer_of(ctx), select_steps(only, first)
+    if is_listening:
+        _finish(printer, [_listen(printer, selection, channels, (symbol, book, generation, segment), seconds)], report)
+        return
+    combinations = select_combinations(protocol, generation, segment)
     if list_steps:
         _list(printer, selection, combinations)
-        return
-    _finish(printer, [_play(printer, combination, selection) for combination in combinations], report)
+    elif client == "own":
+        _finish(printer, [_play(printer, combination, selection) for combination in combinations], report)
+    elif client == "external":
+        if len(combinations) > 1:
+            raise UsageError(
+                f"{len(combinations)} combinations for an external client", "set --protocol, --generation and --segment"
+            )
+        settings = ExternalSettings(first_port, interface, settle_s, speed)
+        files = channels, log, instructions
+        _finish(printer, [_play_external(printer, combinations[0], selection, settings, files)], report)
+    else:
+        raise UsageError(f"unknown client: {client}", "use own or external")
 
 
 def _play(printer: Printer, combination: Combination, selection: Selection) -> Run:
-    from tempfile import TemporaryDirectory
-
     from umdf.certify.runner import certify as play
 
-    if not printer.json:
-        print(f"{combination}")
+    _say(printer, f"{combination}")
+    with _history() as directory:
+        return play(combination, directory, selection, lambda step: _show(printer, step))
+
+
+def _play_external(
+    printer: Printer,
+    combination: Combination,
+    selection: Selection,
+    settings: Any,
+    files: tuple[Path, Path | None, Path],
+) -> Run:
+    from umdf.certify.exchange_session import open_exchange
+    from umdf.certify.external import play_with_log, play_with_person
+    from umdf.certify.external_client import instruction_file
+    from umdf.transport.channels_file import format_channels
+
+    channels, log, instructions = files
+    ports = iter(range(settings.first_port, 65_536))
+    write = instruction_file(instructions)
+
+    def tell(instruction: dict[str, Any]) -> None:
+        write(instruction)
+        if "client" in instruction:
+            _say(printer, "  client: " + ", ".join(f"{key} {value}" for key, value in instruction.items()))
+
+    with (
+        _history() as directory,
+        open_exchange(combination, directory, selection, lambda: next(ports), settings.interface) as opened,
+    ):
+        channels.write_text(format_channels(opened.channels, opened.replayers), encoding="utf-8")
+        _say(printer, f"{combination}; {opened.stage.combination.symbols.main}; channels are in {channels}")
+
+        def show(step: StepResult) -> None:
+            _show(printer, step)
+
+        if log is not None:
+            return play_with_log(combination, opened.stage, selection, log, tell, settings, show)
+        return play_with_person(combination, opened.stage, selection, _Person(), tell, show)
+
+
+class _Person:
+    """Asks on the terminal; the exchange goes on while somebody thinks."""
+
+    def __init__(self) -> None:
+        from queue import SimpleQueue
+        from threading import Thread
+
+        self._answers: SimpleQueue[str] = SimpleQueue()
+        self._asked = ""
+        Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._answers.put(line.strip().lower())
+        self._answers.put("f")  # nobody is there to confirm
+
+    def __call__(self, step: Any, actions: tuple[str, ...]) -> Any:
+        from umdf.certify.results import Outcome
+
+        if self._asked != step.id:
+            self._asked = step.id
+            print(printable(f"{step.id} {step.description}"))
+            for line in (*actions, *(f"expected: {text}" for text in _texts_of(_expected(step)))):
+                print(printable(f"    {line}"))
+            print("    pass, fail or n/e? [p/f/n] ", end="", flush=True)
+        if self._answers.empty():
+            return None
+        answer = self._answers.get()
+        outcomes = {"p": Outcome.PASS, "f": Outcome.FAIL, "n": Outcome.NOT_EXECUTED}
+        return outcomes.get(answer[:1])
+
+
+def _listen(
+    printer: Printer, selection: Selection, channels: Path, what: tuple[str, str, str, str], seconds: float | None
+) -> Run:
+    from umdf.certify.listen import Watched, listen, seconds_from_now
+    from umdf.certify.observation import BOOK_TYPES
+    from umdf.transport.channels_file import read_channels
+
+    symbol, book, generation, segment = what
+    if not symbol:
+        raise UsageError("no instrument to observe", "add --symbol PETR4")
+    if book.upper() not in BOOK_TYPES:
+        raise UsageError(f"unknown book: {book}", "use mbo, mbp or tob")
+    generation, segment = (
+        value if value != "all" else default for value, default in ((generation, "priority"), (segment, "equities"))
+    )
+    is_late, interrupted = seconds_from_now(seconds), list[bool]()
+    with _ends_on_interrupt(interrupted):
+        return listen(
+            read_channels(channels),
+            Watched(symbol, book.upper(), generation, segment),
+            selection,
+            lambda step: _show(printer, step),
+            lambda: bool(interrupted) or is_late(),
+        )
+
+
+@contextmanager
+def _ends_on_interrupt(interrupted: list[bool]) -> Iterator[None]:
+    """Ctrl-C ends observing, and the report is written."""
+    import signal
+
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _history() -> Iterator[Path]:
+    """Where the replayers keep what was published."""
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(prefix="umdf-certify-") as directory:
-        return play(combination, Path(directory), selection, lambda step: _show(printer, step))
+        yield Path(directory)
+
+
+def _say(printer: Printer, text: str) -> None:
+    if not printer.json:
+        print(printable(text), flush=True)
 
 
 def _show(printer: Printer, step: StepResult) -> None:
-    if printer.json:
-        return
-    print(printable(f"  {step.id:<6} {step.outcome.upper():<5} {step.description}"))
+    _say(printer, f"  {step.id:<6} {step.outcome.upper():<5} {step.description}")
     for failure in step.failures if step.outcome == "fail" else ():
-        print(printable(f"         {failure}"))
-    sys.stdout.flush()
+        _say(printer, f"         {failure}")
 
 
 def _finish(printer: Printer, runs: list[Run], report: Path | None) -> None:
@@ -83,12 +245,11 @@ def _finish(printer: Printer, runs: list[Run], report: Path | None) -> None:
         report.write_text(render_report(runs), encoding="utf-8")
     if printer.json:
         print_json({"runs": [run.to_json() for run in runs], "has_passed": all(run.has_passed for run in runs)})
-    else:
-        for run in runs:
-            counts = ", ".join(f"{count} {outcome}" for outcome, count in run.counts.items())
-            print(f"{run.combination}: {'passed' if run.has_passed else 'FAILED'} ({counts}; {run.seconds:.0f} s)")
-        if report is not None:
-            print(f"wrote {printable(str(report))}")
+    for run in runs:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in run.counts.items())
+        _say(printer, f"{run.combination}: {'passed' if run.has_passed else 'FAILED'} ({counts}; {run.seconds:.0f} s)")
+    if report is not None:
+        _say(printer, f"wrote {report}")
     failed = [run for run in runs if not run.has_passed]
     if failed:
         first = failed[0].first_failure
@@ -102,27 +263,21 @@ def _finish(printer: Printer, runs: list[Run], report: Path | None) -> None:
 def _list(printer: Printer, selection: Selection, combinations: list[Combination]) -> None:
     rows = []
     for section in selection.sections:
+        played = [each for each in combinations if not section.why_not(each.protocol, each.segment)]
         for step in selection.steps(section):
-            played = [each for each in combinations if not section.why_not(each.protocol, each.segment)]
-            rows.append(
-                {
-                    "step": step.id,
-                    "section": section.title,
-                    "required": step.requirement,
-                    "segments": list(section.segments),
-                    "protocols": list(section.protocols),
-                    "runs": len(played),
-                    "description": step.description,
-                    "expected": {book: [each.text for each in found] for book, found in step.expected.items()},
-                }
-            )
+            about = {"step": step.id, "section": section.title, "required": step.requirement, "runs": len(played)}
+            about |= {"segments": list(section.segments), "protocols": list(section.protocols)}
+            rows.append({**about, "description": step.description, "expected": _expected(step)})
     if printer.json:
         print_json({"steps": rows})
-        return
     for row in rows:
-        print(printable(f"{row['step']:<6} {row['required']} {row['description']}"))
-        for texts in _texts_of(row["expected"]):
-            print(printable(f"         {texts}"))
+        _say(printer, f"{row['step']:<6} {row['required']} {row['description']}")
+        for text in _texts_of(row["expected"]):
+            _say(printer, f"         {text}")
+
+
+def _expected(step: Any) -> dict[str, list[str]]:
+    return {book: [each.text for each in found] for book, found in step.expected.items()}
 
 
 def _texts_of(expected: dict[str, list[str]]) -> list[str]:

@@ -104,7 +104,7 @@ class Exchange(RunningMarket):
         for group in indices:
             before = int(self.session.phases[group])
             if phase not in TRANSITIONS[before]:
-                allowed = one_of(f"{PHASE_NAMES[after]} ({after})" for after in sorted(TRANSITIONS[before]))
+                allowed = one_of(PHASE_NAMES[after].lower().replace(" ", "-") for after in sorted(TRANSITIONS[before]))
                 raise UsageError(
                     f"group {self.listing.groups[group]} cannot change from {PHASE_NAMES[before]} to "
                     f"{PHASE_NAMES.get(phase, phase)}",
@@ -199,7 +199,8 @@ class Exchange(RunningMarket):
         spec = self._spec(like)
         if legs := changes.get("legs"):
             if not spec.legs or len(legs) < 2:
-                raise UsageError(f"{symbol} has {len(legs)} legs like {like}", "use two or more, like a strategy")
+                what = "is no strategy" if not spec.legs else "has one leg"
+                raise UsageError(f"{symbol} {what}", "name a strategy that it is like, and two legs or more")
             changes["reference_price"] = sum(
                 (1 if leg.side == BUY else -1) * (leg.ratio * self._spec(leg.symbol).reference_price // UNIT)
                 for leg in legs
@@ -247,11 +248,13 @@ class Exchange(RunningMarket):
 
     def reset_channel(self, protocol: str, channel: int) -> None:
         """Reset a channel: books, statistics and states are sent again (4.2.9, 13.9)."""
+        self.publication.find(protocol, channel)
         self.flush()
         self.publication.reset_channel(protocol, channel, self.now_ns)
 
     def reset_sequences(self, protocol: str, channel: int) -> None:
         """Number a channel from 1 again: a failover (FIX/FAST: SequenceReset; Binary: the next sequence version)."""
+        self.publication.find(protocol, channel)
         self.flush()
         self.publication.reset_sequences(protocol, channel, self.now_ns)
 

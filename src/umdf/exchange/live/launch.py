@@ -46,7 +46,7 @@ class OpenedExchange:
         return {
             "time": s.local_datetime(exchange.now_ns).isoformat(timespec="milliseconds"),
             "records": exchange.records,
-            "trades": exchange.trades,
+            "trades": exchange.trade_count,
             "packets": packets,
             "files": totals.files if totals else 0,
             "bytes": totals.bytes if totals else 0,

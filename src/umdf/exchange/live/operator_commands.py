@@ -174,7 +174,8 @@ def _change_phase(exchange: Exchange, groups: tuple[str, ...], phase: int, after
 def _set_band(exchange: Exchange, symbol: str, kind: str, low: int, high: int, **more: Any) -> None:
     if kind == "quantity":
         if low % UNIT or high % UNIT or low < 0 or high <= 0:
-            raise UsageError("invalid quantity band", "use whole numbers above 0, such as 100000 5000000")
+            limits = f"{price_text(low)} to {price_text(high)}"
+            raise UsageError(f"invalid quantity band: {limits}", "use whole numbers above 0, such as 100000 5000000")
         low, high = low // UNIT, high // UNIT
     exchange.set_band(symbol, kind, low, high, **more)
 

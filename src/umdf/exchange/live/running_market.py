@@ -69,7 +69,7 @@ class RunningMarket:
             for channel in settings.channels
         ]
         self.publication = Publication(publishers, self, self._phase_records)
-        self.records = self.trades = 0  # of the journal
+        self.records = self.trade_count = 0  # of the journal
         self.trading = TradingSteps(self)
         for pair in settings.pairs:
             self.trading.simultaneous.pair(*map(self.listing.index_of, pair))
@@ -132,7 +132,7 @@ class RunningMarket:
         """Publish the journal so far, and what else every channel sends by now; while the platform is down, nothing."""
         records = self.engine.take_records()
         self.records += len(records)
-        self.trades += int((records[:, k.KIND] == k.TRADE).sum())
+        self.trade_count += int((records[:, k.KIND] == k.TRADE).sum())
         self.trading.watch_auctions(records)
         mark_after_market(records, self.listing.group, self.session.is_after_market)
         self._terms.add_to(records, self.trading.trading_date)

@@ -145,7 +145,11 @@ class TradingSteps:
         expires: bool = False,
     ) -> None:
         """Change the phase of groups; an auction that they leave ends with its trades, unless it is extended. Orders of
-        the day expire before its trading ends: in the phases after it nothing is cancelled (11.2)."""
+        the day expire before its trading ends: in the phases after it nothing is cancelled (11.2). The close of the
+        regular session publishes closing prices."""
+        groups = list(groups)
+        if phase == k.CLOSE:
+            self._rejoin_auctions(groups)
         for group in groups:
             self._end_auctions(group, phase, extends)
             if expires:
@@ -153,6 +157,11 @@ class TradingSteps:
             self._session.change_phase([group], phase, after_market=after_market)
         if phase == k.FINAL_CLOSING_CALL:
             self._running.engine.trigger_market_on_close(self._running.now_ns)
+        if phase == k.CLOSE:
+            self.simultaneous.end_all(groups)
+        if phase == k.CLOSE and not after_market:
+            members = np.isin(self._listing.group, groups) & self._market.is_listed
+            self._running.statistics.publish_closing(np.flatnonzero(members))
         if self._next_period == NEVER:
             self._next_period = self._running.now_ns + PERIOD_NS
         self._running.start_order_flow()
@@ -182,10 +191,7 @@ class TradingSteps:
         self.change_phase(self._groups[market], PRE_CLOSE, extends=True, expires=self._is_last("pre_close", market))
 
     def close(self, market: str) -> None:
-        self._rejoin_auctions(self._groups[market])
         self.change_phase(self._groups[market], k.CLOSE, expires=self._is_last("close", market))
-        self.simultaneous.end_all(self._groups[market])
-        self._running.statistics.publish_closing(self._members(market))
 
     def after_market_pre_open(self, market: str) -> None:
         self.change_phase(self._groups[market], k.RESERVED, after_market=True)
@@ -194,13 +200,7 @@ class TradingSteps:
         self.change_phase(self._groups[market], k.OPEN, after_market=True)
 
     def after_market_close(self, market: str) -> None:
-        self._rejoin_auctions(self._groups[market])
         self.change_phase(self._groups[market], k.CLOSE, after_market=True, expires=True)
-        self.simultaneous.end_all(self._groups[market])
-
-    def _members(self, market: str) -> Indices:
-        """The listed instruments of a market."""
-        return np.flatnonzero(np.isin(self._listing.group, self._groups[market]) & self._market.is_listed)
 
     # The state of an instrument
 

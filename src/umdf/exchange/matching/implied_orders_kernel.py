@@ -63,6 +63,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     O_TERMS,
     OPEN,
     ORDER_BYTES,
+    ORDER_INDEX,
     RESTING_ID,
     RESTING_OFFSET,
     ROWS,
@@ -80,8 +81,9 @@ NO_ORDER = -1
 
 @inlined
 def has_capacity(t):
-    """Whether the journal and the index have space for an event."""
-    return load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) <= load_i64(t, CAPACITY * 8) and not is_index_full(t)
+    """Whether the journal has space for an event, and the index, which a bulk day has not."""
+    has_rows = load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) <= load_i64(t, CAPACITY * 8)
+    return has_rows and (load_i64(t, ORDER_INDEX * 8) == 0 or not is_index_full(t))
 
 
 @outlined
@@ -159,17 +161,18 @@ def add_implied(t, strategy, side, key, size, ts):
 
 @outlined
 def match_resting(t, strategy, side, key, size, ts):
-    """Match an implied order, which is added if it has a size, with the best order of the opposite side: that one is
-    entered again, trades at the price that the legs make, and what is left of it rests anew."""
+    """Match an implied order with the best order of the opposite side: that one is entered again, trades at the price
+    that the legs make, and what is left of it rests anew. The implied order has no more than it can trade, so that the
+    book is not crossed when the event is over."""
     opposite, book_side = 1 - side, 2 * load_i64(strategy, I_INDEX * 8) + 1 - side
     top = order_count(strategy, opposite) - 1
     order = load_i64(t, SCRATCH * 8) + RESTING_OFFSET
     copy_order(order, side_address(t, strategy, opposite) + top * ORDER_BYTES)
     old_id, resting_key = load_i64(order, O_ID * 8), load_i64(order, O_KEY * 8)
-    store_i64(order, O_SIZE * 8, load_i64(order, O_SIZE * 8) + load_i64(order, O_RESERVE * 8))
+    resting_size = load_i64(order, O_SIZE * 8) + load_i64(order, O_RESERVE * 8)
+    store_i64(order, O_SIZE * 8, resting_size)
     cancel_order(t, strategy, opposite, top, ts, 0)
-    if size > 0:
-        add_implied(t, strategy, side, key, size, ts)
+    add_implied(t, strategy, side, key, min(size, resting_size), ts)
     # What the request has done that made this possible is not what this does.
     resting_id, traded, cancelled = load_i64(t, RESTING_ID * 8), load_i64(t, TRADED * 8), load_i64(t, CANCELLED * 8)
     last_key = load_i64(t, LAST_KEY * 8)
@@ -199,13 +202,14 @@ def derive_strategy(t, strategy, ts):
     has_ask = remove_or_reduce(t, strategy, 1, ask_key, ask_size, ts)
     for side in range(2):
         key, size = (bid_key, bid_size) if side == 0 else (ask_key, ask_size)
-        is_there = has_bid if side == 0 else has_ask
-        if size > 0 and crosses(t, strategy, side, key):
+        if size == 0 or (has_bid if side == 0 else has_ask):
+            continue
+        if crosses(t, strategy, side, key):
             if load_i64(t, ROWS * 8) > rows:
                 end_event(t)
-            match_resting(t, strategy, side, key, np.int64(0) if is_there else size, ts)
+            match_resting(t, strategy, side, key, size, ts)
             return
-        if size > 0 and not is_there and order_count(strategy, side) < load_i64(strategy, I_CAPACITY * 8):
+        if order_count(strategy, side) < load_i64(strategy, I_CAPACITY * 8):
             add_implied(t, strategy, side, key, size, ts)
     if load_i64(t, ROWS * 8) > rows:
         end_event(t)

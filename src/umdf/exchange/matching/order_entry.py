@@ -12,12 +12,13 @@ that loses its priority, give it a new one).
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from umdf.errors import UsageError
+from umdf.errors import UsageError, did_you_mean
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.matching import memory_layout_kernel as k
@@ -49,6 +50,7 @@ from umdf.exchange.matching.orders import (
 )  # fmt: skip
 from umdf.exchange.matching.session_trades import SessionTrades
 from umdf.exchange.matching.trade_entry_kernel import cross, enter_trade
+from umdf.units import fix_decimal
 
 INDEX_ENTRIES = 1 << 16
 AUCTION_NS = 300 * SECOND_NS  # of an auction that a price band starts
@@ -259,7 +261,8 @@ class MatchingEngine:
         index, columns = np.array([self.index_of(symbol)]), {"spacing_ns": self._spacing(ts_ns)}
         self._reserve_rows()
         if low > high and kind != "quantity":
-            raise UsageError(f"the low limit is above the high one: {low} > {high}", "exchange them")
+            limits = f"{fix_decimal(low, -9)} > {fix_decimal(high, -9)}"
+            raise UsageError(f"the low limit is above the high one: {limits}", "exchange them")
         if kind == "quantity":
             self.market.publish_statistic(k.S_QUANTITY_BAND, k.QUANTITY_BAND, index, size=low, other=high, **columns)
             return
@@ -296,7 +299,10 @@ class MatchingEngine:
             self._indices = {instrument.symbol: i for i, instrument in enumerate(self._listing.instruments)}
             index = self._indices.get(symbol)
         if index is None or self.market.instruments[index, k.I_STATE] == k.UNKNOWN:
-            raise UsageError(f"unknown instrument: {symbol}", "use a symbol of the listing")
+            close = difflib.get_close_matches(symbol, self._indices, 1)
+            raise UsageError(
+                f"unknown instrument: {symbol}", did_you_mean(close) if close else "use a symbol of the listing"
+            )
         return index
 
     # Implementation

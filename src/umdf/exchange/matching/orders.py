@@ -39,6 +39,9 @@ REQUEST = np.dtype(
 RESULT = np.dtype([(name, np.int64) for name in ("order_id", "refusal", "traded", "cancelled", "started_auction")])
 
 SYNCHRONISM_REASON = 7153  # ordRejReason
+ORDER_TYPE_NAMES = {
+    LIMIT: "LIMIT", MARKET: "MARKET", MARKET_TO_LIMIT: "MARKET_TO_LIMIT", MOA: "MOA", MOC: "MOC",
+}  # fmt: skip
 IN_AUCTIONS = "auctions (Reserved, Final Closing Call)"
 # The reason, the value that is wrong, and what to do.
 REFUSALS: dict[int, tuple[str, str | None, str]] = {
@@ -54,7 +57,7 @@ REFUSALS: dict[int, tuple[str, str | None, str]] = {
     q.DISPLAY_INVALID: (
         "invalid display size", "display_size", "use lots below the size, for limit orders only",
     ),
-    q.PRICE_MISSING: ("an order without a price must say its type", "order_type", "use MARKET, MOA or MOC"),
+    q.PRICE_MISSING: ("limit order without a price", None, "give a price, or another type: MARKET, MOA, MOC"),
     q.PRICE_NOT_ALLOWED: ("this order has no price", "price", "use None, or a limit order"),
     q.PRICE_OFF_TICK: ("price is not on a tick", "price", "use a multiple of {tick}"),
     q.PRICE_INVALID: ("price out of range", "price", "use fewer ticks"),
@@ -148,6 +151,8 @@ def refusal_error(market: Market, code: int, values: dict[str, Any]) -> UsageErr
     if field is None:
         return UsageError(reason, hint)
     value = values[field]
+    if field == "order_type":
+        return UsageError(f"{reason}: {ORDER_TYPE_NAMES.get(value, value)}", hint)
     return UsageError(f"{reason}: {_price_text(value) if field == 'price' and value is not None else value}", hint)
 
 

@@ -13,6 +13,7 @@ from umdf.exchange.matching.session_trades import T_CODE, T_ID, T_PRICE, Session
 from umdf.exchange.matching.trade_entry_kernel import append_amended_trade
 from umdf.exchange.matching.trade_kernel import VOLUME_UNIT
 from umdf.market.families import CONDITIONS
+from umdf.units import fix_decimal
 
 # 277 of trades that the marketplace enters: on behalf, termo vista, and types that no order of ours leads to.
 ENTERED_CONDITIONS = ("2", "3", "X", "RL", "RF", "MP", "PT", "TC", "TA", "SW")
@@ -42,7 +43,8 @@ def amend_trade(
     if size <= 0:
         raise UsageError(f"invalid size: {size}", "bust the trade instead")
     if price % int(market.instruments[index, k.I_TICK]):
-        raise UsageError(f"price is not on a tick: {price}", f"use a multiple of {market.instruments[index, k.I_TICK]}")
+        tick = fix_decimal(int(market.instruments[index, k.I_TICK]), -9)
+        raise UsageError(f"price is not on a tick: {fix_decimal(price, -9)}", f"use a multiple of {tick}")
     left = trades.of(index)
     left = left[left[:, T_ID] != trade.trade_id]
     _append_bust(market, index, trade, ts_ns)

@@ -40,13 +40,13 @@ class Publication:
 
     def reset_channel(self, protocol: str, channel: int, now_ns: int) -> None:
         """Reset a channel: its books are sent again (4.2.9). Publish the journal before."""
-        publisher, loops = self._find(protocol, channel)
+        publisher, loops = self.find(protocol, channel)
         publisher.reset_channel(loops.all_snapshots(), now_ns)
         loops.end(now_ns)
 
     def reset_sequences(self, protocol: str, channel: int, now_ns: int) -> None:
         """Number the incremental stream of a channel from 1 again: a failover."""
-        publisher, loops = self._find(protocol, channel)
+        publisher, loops = self.find(protocol, channel)
         publisher.reset_sequences(now_ns)
         loops.end(now_ns)
 
@@ -66,7 +66,8 @@ class Publication:
         for publisher in self.publishers:
             publisher.close()
 
-    def _find(self, protocol: str, channel: int) -> tuple[Publisher, ChannelLoops]:
+    def find(self, protocol: str, channel: int) -> tuple[Publisher, ChannelLoops]:
+        """The publisher of a channel, and its loops."""
         known: list[str] = []
         for publisher, loops in zip(self.publishers, self._loops, strict=True):
             if (publisher.protocol, publisher.settings.channel) == (protocol, channel):

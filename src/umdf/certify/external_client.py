@@ -1,0 +1,168 @@
+"""A client of a third party, of which we see its log: JSON lines, one for each message and each changed book.
+
+    {"message": "35=X|34=38|268=1|279=0|269=0|48=100380405|270=32.45|…", "channel": 72, "stream": "incremental",
+     "sequence": 38, "data": "…"}
+    {"book": {"bids": [["32.47", 20, 1000000001]], "asks": []}, "channel": 72, "security_id": 100380405}
+    {"reply": "35=BX|1348=0|…"}
+
+A row of a book is price (null without one), size, and in books by order its id. What the client has to do is written to
+a file of instructions, which also names each step: {"step": "D1.2", "client": "disconnect"}.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from umdf.certify.client_actions import ReplayRange
+from umdf.certify.observation import BookRow, BookState, SeenMessage
+from umdf.certify.stage import Stage
+from umdf.errors import ConfigError
+
+UNIT = 10**9
+Tell = Callable[[dict[str, Any]], None]  # gives an instruction
+
+
+class LoggedClient:
+    """Looks like our own client to whoever plays the script; the exchange runs at `speed` times real time."""
+
+    def __init__(self, log: Path, tell: Tell, stage: Stage, *, settle_s: float = 2.0, speed: float = 1.0) -> None:
+        self._log, self._tell, self._stage = log, tell, stage
+        self._settle_s, self._speed = settle_s, speed
+        self._position, self._line = 0, 0
+        self._rest = b""
+        self._messages: list[SeenMessage] = []
+        self._replies: list[SeenMessage] = []
+        self._now: dict[tuple[int, int], BookState] = {}
+        self._books: dict[tuple[int, int], list[BookState]] = defaultdict(list)
+        self._started = time.monotonic(), stage.exchange.now_ns
+        self.troubles: list[str] = []
+
+    # What the client is told
+
+    def connect(self, *, starts_again: bool) -> None:
+        self._tell({"client": "connect", "starts_again": starts_again})
+        self.settle()
+
+    def disconnect(self) -> None:
+        self._tell({"client": "disconnect"})
+        self.settle()
+
+    def log_on_to_history(self) -> None:
+        self._tell({"client": "log_on_to_history"})
+        self.settle()
+
+    def request_history(self, wanted: ReplayRange) -> None:
+        self._tell({"client": "request_history", **vars(wanted)})
+        self.settle()
+
+    # Its log
+
+    def poll(self) -> None:
+        """Wait until real time has caught up with the exchange, and read the log."""
+        began, first_ns = self._started
+        ahead_s = (self._stage.exchange.now_ns - first_ns) / UNIT / self._speed - (time.monotonic() - began)
+        if ahead_s > 0:
+            time.sleep(ahead_s)
+        self._read()
+
+    def settle(self) -> None:
+        """Give the client time: the exchange goes on meanwhile."""
+        until = time.monotonic() + self._settle_s
+        while time.monotonic() < until:
+            self._stage.exchange.advance(self._stage.exchange.now_ns + round(0.05 * UNIT * self._speed))
+            self.poll()
+
+    def _read(self) -> None:
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:  # the client has not begun
+            return
+        self._position += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._line += 1
+            if line.strip():
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            values = json.loads(line)
+            if "message" in values:
+                self._messages.append(_message(values, "message"))
+            elif "reply" in values:
+                self._replies.append(_message(values, "reply"))
+            elif "book" in values:
+                self._take_book(int(values["channel"]), int(values["security_id"]), values["book"])
+            else:
+                raise ValueError("neither message, book nor reply")
+        except (ValueError, KeyError, TypeError, AttributeError, InvalidOperation) as error:
+            raise ConfigError(
+                f"{self._log}, line {self._line}: {error}", "see docs/certification.md for the format"
+            ) from None
+
+    def _take_book(self, channel: int, security_id: int, sides: dict[str, Any]) -> None:
+        state = BookState(*(tuple(map(_row, sides[side])) for side in ("bids", "asks")))
+        self._now[channel, security_id] = state
+        states = self._books.get((channel, security_id))
+        if states is not None and states[-1] != state:
+            states.append(state)
+
+    # Evidence
+
+    def begin_step(self) -> None:
+        self._read()
+        self._messages.clear()
+        self._replies.clear()
+        self._books.clear()
+        self.troubles.clear()
+
+    def mark_books(self, channel: int, security_id: int) -> None:
+        self._books[channel, security_id] = [self._now.get((channel, security_id), BookState())]
+
+    def books(self, channel: int, security_id: int) -> tuple[BookState, ...]:
+        return tuple(self._books[channel, security_id] or [self._now.get((channel, security_id), BookState())])
+
+    def messages(self, channel: int, streams: Sequence[str]) -> tuple[SeenMessage, ...]:
+        return tuple(each for each in self._messages if each.channel == channel and each.stream in streams)
+
+    def replies(self) -> tuple[SeenMessage, ...]:
+        replies, self._replies = tuple(self._replies), []
+        return replies
+
+
+def _message(values: dict[str, Any], key: str) -> SeenMessage:
+    data = bytes.fromhex(values.get("data", ""))
+    where = int(values.get("channel", 0)), str(values.get("stream", key)), int(values.get("sequence", 0))
+    return SeenMessage(*where, tuple(_fields(values[key])), data)
+
+
+def _fields(text: str) -> Iterator[tuple[int, str]]:
+    for field in text.split("|"):
+        tag, is_field, value = field.partition("=")
+        if not is_field or not tag.isdigit():
+            raise ValueError(f"not a field: {field}")
+        yield int(tag), value
+
+
+def _row(values: Sequence[Any]) -> BookRow:
+    price, size, *order = values
+    return BookRow(None if price is None else int(Decimal(price) * UNIT), int(size), *map(int, order))
+
+
+def instruction_file(path: Path) -> Tell:
+    """Writes each instruction as a line."""
+    path.write_text("")
+
+    def tell(instruction: dict[str, Any]) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(instruction, ensure_ascii=False) + "\n")
+
+    return tell
