@@ -109,7 +109,7 @@ def content(market: FewContracts, symbol: str) -> tuple[list[tuple[int, int]], l
 
 
 def enter(market: FewContracts, symbol: str, side: int, price: int | None, size: int, **more: Any) -> Any:
-    arguments = {"firm": 3} | more
+    arguments: dict[str, Any] = {"firm": 3} | more
     result = market.exchange.enter(symbol, side, None if price is None else price * CENT, size, **arguments)
     market.advance()
     return result

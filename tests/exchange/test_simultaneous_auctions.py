@@ -113,7 +113,7 @@ def check_rejections(market: FewContracts, orders: dict[str, int], rejecting: di
 @pytest.mark.parametrize("steps", [PRE_OPEN, INTRADAY], ids=["pre-open", "intraday"])
 def test_the_auctions_of_a_pair_start_and_end_together(tmp_path: Path, steps: Any) -> None:
     market = contracts(tmp_path, steps[0][0])
-    orders = {symbol: market.exchange.enter(symbol, BID, 5_000 * CENT, 10, firm=3).order_id for symbol in (DOL, WDO)}
+    orders = {s: market.exchange.enter(s, BID, 5_000 * CENT, 10, firm=3).order_id or 0 for s in (DOL, WDO)}
     for time, do, expected, rejecting in steps:
         market.exchange.advance(local_ns(time) - 2_000)
         before = {name: market.last(name) for name in market.clients}

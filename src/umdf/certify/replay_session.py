@@ -45,6 +45,9 @@ class ReplaySession:
     def request(self, channel: ChannelKey, gap: Gap) -> None:
         self.request_span(Span(channel.number, gap.first, gap.last))
 
+    def cancel(self, channel: ChannelKey) -> None:
+        self._client.cancel(channel.number)
+
     def request_span(self, span: Span) -> None:
         self._client.request(span, self._now_ns())
 

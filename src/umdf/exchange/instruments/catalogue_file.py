@@ -11,7 +11,7 @@ error names the file, the line and the field.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -246,7 +246,7 @@ NEEDED = {
 }
 
 
-def save_catalogue(path: Path, specs: list[InstrumentSpec]) -> None:
+def save_catalogue(path: Path, specs: Sequence[InstrumentSpec]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(FORMATS)
