@@ -1,6 +1,7 @@
 """Bulk captures: messages per second from start to closed files, with both lines and the truth.
 
-Publishing in ticks, on both lines by UDP: the CPU time of a tick, and packets per second of CPU time.
+Publishing in ticks, on both lines by UDP: the CPU time of a tick, and packets per second of CPU time. The live
+exchange: its start with 18,000 instruments, and packets per second of CPU time with everything that it does.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Result
 from umdf.exchange.bulk.capture import Summary, write_capture
-from umdf.exchange.bulk.settings import BulkSettings
+from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.listing import generate_listing
+from umdf.exchange.live.exchange import Exchange
+from umdf.exchange.live.settings import ExchangeSettings
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import Market
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, STREAMS, ChannelSettings
@@ -36,6 +39,8 @@ NAMES = {"sbe": "Binary", "fast": "FIX/FAST"}
 TICK_ORDERS, TICKS = (1, 20), 200
 TICK_TARGET_US = 250.0  # of CPU, for each channel: a twentieth of a tick of 5 ms
 BURST_PACKETS, BURST_TARGET = 600, 120.0  # of a tick of 5 ms; thousands a second of CPU
+START_INSTRUMENTS, START_TARGET_S = 18_000, 10.0
+LIVE_RATE, LIVE_TICKS, TICK_NS, LIVE_TARGET = 20_000, 1_000, 5_000_000, 20.0  # thousands a second of CPU
 PACKET_SPACING_NS = 40_000  # so far apart that each order is a packet
 
 
@@ -53,6 +58,35 @@ def run() -> Iterator[Result]:
             name = f"bulk capture, {NAMES[protocol]}, {generation}"
             yield Result(name, figure, rate, "M messages/s", TARGETS[protocol], at_least=True)
     yield from _ticks()
+    yield from _live()
+
+
+def _live() -> Iterator[Result]:
+    """The whole exchange, from the order flow to both lines of a channel by UDP; and its start."""
+    receivers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in "AB"]
+    for receiver in receivers:
+        receiver.bind(("127.0.0.1", 0))
+    lines = TeeSink([UdpSink(UdpSender(UdpDestination(*receiver.getsockname()))) for receiver in receivers])
+    for instruments in (START_INSTRUMENTS // 10, START_INSTRUMENTS):  # the first loads the kernels
+        settings = ExchangeSettings((ChannelSettings(72),), instruments=instruments, messages_per_s=LIVE_RATE)
+        started = time.perf_counter()
+        exchange = Exchange(settings, lambda _: dict.fromkeys(STREAMS, lines))
+        start_s = time.perf_counter() - started
+    yield Result(f"start with {START_INSTRUMENTS:,} instruments", "", start_s, "s", START_TARGET_S, at_least=False)
+    exchange.advance(exchange.now_ns + 35 * SECOND_NS)  # into the open market
+    (publisher,) = exchange.publication.publishers
+    first, used_s = publisher.sequences()[0][3], time.thread_time()
+    for _ in range(LIVE_TICKS):
+        exchange.advance(exchange.now_ns + TICK_NS)
+    used_s, packets = time.thread_time() - used_s, publisher.sequences()[0][3] - first
+    rate, figure = (
+        packets / used_s / 1e3,
+        f"{used_s / packets * 1e6:.0f} µs of CPU a packet, with loops and matching",
+    )
+    yield Result("live exchange, Binary, both lines", figure, rate, "k packets/s of CPU", LIVE_TARGET, at_least=True)
+    lines.close()
+    for receiver in receivers:
+        receiver.close()
 
 
 def _ticks() -> Iterator[Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import struct
@@ -263,7 +264,7 @@ def trade_live(live: Path) -> None:
     shutil.rmtree(live, ignore_errors=True)
     live.mkdir()
     port = free_port()
-    settings, channels = live / "exchange.toml", live / "channels.toml"
+    settings, channels, log = live / "exchange.toml", live / "channels.toml", live / "feed.log"
     settings.write_text(LIVE_EXCHANGE.format(port=port, replayer_port=port - 1))
     with channels.open("w") as out:
         subprocess.run(umdf_command("exchange", "channels", str(settings)), check=True, stdout=out)
@@ -272,16 +273,19 @@ def trade_live(live: Path) -> None:
     with subprocess.Popen(umdf_command(*command), cwd=live) as exchange:
         time.sleep(LATE_S)
         seconds = str(LIVE_S - LATE_S - 4)
-        run_and_print("feed", "--channels", str(channels), "--record", str(live / "recording"), "--seconds", seconds)
+        words = ("--record", str(live / "recording"), "--log", str(log), "--seconds", seconds)
+        run_and_print("feed", "--channels", str(channels), *words)
         exchange.wait()
     run_and_print("ingest", str(live / "recording"), "--lake", str(live / "lake"), "--no-spark")
     run_and_print("report", str(live / "lake"), "--out", str(live / "report.html"))
     gaps = open_snapshot(live / "lake").arrow_table("gaps").to_pylist()
     lost = [gap for gap in gaps if gap["stream"] == "incremental" and gap["cause"] == "loss"]
     missing = sum(gap["missing"] for gap in lost)
-    print(
-        f"\n{missing} sequences are missing in the lake, in {len(lost)} gaps: what the replayer brought is recorded too"
-    )
+    statuses = [record for record in map(json.loads, log.read_text().splitlines()) if record["type"] == "status"]
+    last = {(record["protocol"], record["channel"]): record for record in statuses}.values()
+    opened, filled = (sum(record[name] for record in last) for name in ("missing", "filled"))
+    print(f"\nthe client lost {opened:,} sequences on both lines; the replayer brought {filled:,} of them")
+    print(f"missing in the client: {opened - filled}; in the lake of its recording: {missing}, in {len(lost)} gaps")
 
 
 def free_port() -> int:

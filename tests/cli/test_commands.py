@@ -34,6 +34,9 @@ def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFix
     assert f"umdf {' '.join(path)}" in shown.partition("Examples")[2]
     assert "--json" in shown and "Exit codes" not in shown
     assert not re.search(r"<(bool|path|str|int|float)\b", shown)
+    texts = [EVERY[path].help, *(param.help for param in EVERY[path].params)]
+    tables = [table for text in texts for table in re.findall(r"\[\w+\]", text)]
+    assert [table for table in tables if table not in shown] == [], "taken for markup"
 
 
 def test_exit_codes_are_on_the_first_help_page(capsys: pytest.CaptureFixture[str]) -> None:

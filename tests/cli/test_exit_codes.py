@@ -47,6 +47,8 @@ replay
 replay CAPTURE --speed -1
 history
 history --channels FILE --channel 72 --from 9 --to 1 --out NEW
+certify --protocol itch
+certify --only Z9
 exchange nothing
 exchange run
 exchange channels
@@ -76,6 +78,10 @@ exchange settle
 exchange volume PETR4 swap 1 1 1
 exchange volatility
 exchange composite
+exchange faults --nonsense
+exchange proxy FILE
+exchange replayer
+exchange replayer broken
 exchange capture
 exchange capture NEW --messages 5000 --loss 2
 exchange capture NEW --messages 5000 --lines C

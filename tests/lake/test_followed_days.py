@@ -36,7 +36,7 @@ from umdf.lake.runtime.local_runner import LocalRunner
 pytestmark = pytest.mark.xdist_group("lake-follow")
 LOSSES, LINES, SIZES = (0.0, 0.02, 0.1), ("AB", "A"), (1, 2, 3, 7)
 CASES = [(protocol, loss, lines) for protocol, loss, lines in product(("sbe", "fast"), LOSSES, LINES)]
-QUICK = {("sbe", 0.02, "AB"): 6, ("fast", 0.1, "AB"): 7}  # with so many files in a micro-batch; the others: make soak
+QUICK = {("sbe", 0.02, "AB"): 9, ("fast", 0.1, "AB"): 7}  # with so many files in a micro-batch; the others: make soak
 DAY, NEXT = (72, TRADING_DATE), (72, TRADING_DATE + 3)  # a Friday and the Monday after it
 FEW = frozenset({"mbo", "trades", "packets", "gaps", "quality", "ohlcv_1m"})
 
@@ -90,7 +90,7 @@ def test_a_day_with_a_second_numbering(make: Maker, tmp_path: Path, sized: Calla
     made = Made([*first.captured, later], tmp_path / "batch")
     ingest(made.root, made.files)
     edges, again = list[DayPosition](), 0
-    for outcome in following(tmp_path / "lake", cut(behind(made.files, "incremental-B", 5), sized(12, 3))):
+    for outcome in following(tmp_path / "lake", cut(behind(made.files, "incremental-B", 5), sized(18, 3))):
         again += len(outcome.rebuilt_days)
         if outcome.open_days:
             edges.append(outcome.open_days[DAY])
@@ -156,7 +156,7 @@ def test_the_frontier_waits_for_a_line_that_lags(make: Maker, tmp_path: Path) ->
 
 def test_a_silent_line_is_not_waited_for_and_when_it_comes_the_day_is_made_again(make: Maker, tmp_path: Path) -> None:
     made = make(loss=0.02)
-    batches = cut(behind(made.files, "incremental-B", 24), 6)
+    batches = cut(behind(made.files, "incremental-B", 24), 8)
     came, edges, again = list[Path](), list[int](), list[int]()
     patient = FollowSettings(line_timeout_ns=3 * SECOND_NS)
     for number, outcome in enumerate(following(tmp_path, batches, patient)):

@@ -180,7 +180,7 @@ def plain_flags(day: Day) -> dict[tuple[int, ...], bool]:
     return flags
 
 
-@pytest.mark.parametrize("seed", [1, 2, 4])
+@pytest.mark.parametrize("seed", [1, 4, pytest.param(2, marks=pytest.mark.full_size)])
 @pytest.mark.parametrize("protocol", ["sbe", "fast"])
 def test_rows_are_flagged_from_a_loss_until_a_snapshot_and_not_one_more(tmp_path: Path, protocol: str, seed: int):
     write_capture(BulkSettings(8_000, 40, protocol, loss=0.03, seed=seed), tmp_path)

@@ -18,7 +18,8 @@ Sized = Callable[[int, int], int]
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])  # the third day has a channel reset
+# The third day has a channel reset.
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full_size), 3])
 @pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
 def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, protocol: str, generation: str, seed: int):
     messages, instruments = sized(10_000, 5_000_000 if seed == 1 else 500_000), sized(30, 1_000)

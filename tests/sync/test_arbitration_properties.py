@@ -8,7 +8,7 @@ import pytest
 
 from tests.sync.arbitration_streams import Outcome, make_stream, run_kernel, run_reference, settings_of
 
-SEEDS = range(60)
+SEEDS = [*range(20), *(pytest.param(seed, marks=pytest.mark.full_size) for seed in range(20, 60))]
 
 
 @pytest.mark.parametrize("has_versions", [True, False], ids=["binary", "fast"])

@@ -140,7 +140,7 @@ def foreign_version(packet: Sent, _: Random, is_fast: bool) -> bytes:
 
 
 def huge_number(packet: Sent, _: Random, is_fast: bool) -> bytes:
-    return _with_number(packet, 4_000_000_000, is_fast)
+    return _with_number(packet, 4_000_000_000 + 100_000 * packet.first, is_fast)  # no two are near each other
 
 
 def torn(packet: Sent, random: Random, _: bool) -> bytes:

@@ -83,7 +83,8 @@ def line_text(status: ChannelStatus) -> str:
         ]
         parts.append(", ".join([f"line {line} first in {quality.delivered:,}", *faults]))
     lost = [f"{status.lost:,} packets lost by this machine"] if status.lost else []
-    return f"{status.channel.number} {status.channel.protocol}: {'; '.join([*parts, *lost])}"
+    dropped = [f"{status.dropped:,} packets dropped: of other channels, or damaged"] if status.dropped else []
+    return f"{status.channel.number} {status.channel.protocol}: {'; '.join([*parts, *lost, *dropped])}"
 
 
 def latency_text(ns: int | None) -> str:

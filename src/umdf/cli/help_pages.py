@@ -28,6 +28,7 @@ class _HelpPage:
                 param.metavar = str(param.display_type_rich(ctx)).strip("<>")
             if param.name == "help":
                 param.help = "Print help"
+            param.help = _escape_markup(param.help or "")
         return params
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -50,7 +51,12 @@ class HelpGroup(_HelpPage, TyperGroup):
 def help_text(function: Callable[..., Any]) -> str:
     """The docstring with a line per paragraph, which the terminal wraps."""
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return _escape_markup("\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))
+
+
+def _escape_markup(text: str) -> str:
+    """For rich, which takes a table such as [faults] for markup and leaves it out. May be applied twice."""
+    return re.sub(r"(?<!\\)\[", r"\[", text)
 
 
 def help_epilog(examples: Iterable[str], exit_codes: Mapping[Any, str] | None = None) -> str:

@@ -109,6 +109,11 @@ class ChannelFeed:
     def last_seen_ns(self) -> int:
         return self.session.last_seen_ns(self._session_key)
 
+    @property
+    def dropped(self) -> int:
+        """Packets, or parts of them, that are not of this channel or cannot be framed."""
+        return self.session.dropped(self._session_key)
+
     # Input.
 
     def receive(self, packets: CapturedPackets, names: Sequence[Hashable], rows: NDArray[np.int64]) -> None:

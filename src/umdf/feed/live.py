@@ -71,6 +71,7 @@ class ChannelStatus:
     packets: int  # received, of all lines
     bytes: int
     lost: int  # by the sockets of this machine
+    dropped: int  # packets, or parts of them, that are not of this channel or cannot be framed
     latency_ns: int | None  # from the exchange's sending time to the receive time, of the last unit
     totals: ChannelTotals
 
@@ -247,4 +248,6 @@ def _status(feed: ChannelFeed, packets: int, size: int, lost: int) -> ChannelSta
     channel = feed.channel
     counts = len(channel.state.instruments), feed.untrusted_count, channel.recovered, channel.messages
     place = channel.epoch, channel.sequence
-    return ChannelStatus(feed.key, feed.state, *place, *counts, packets, size, lost, feed.latency_ns, feed.totals)
+    return ChannelStatus(
+        feed.key, feed.state, *place, *counts, packets, size, lost, feed.dropped, feed.latency_ns, feed.totals
+    )

@@ -29,6 +29,7 @@ METRICS = (
     ("umdf_packets_total", COUNTER, "packets received on all lines", lambda s: s.packets),
     ("umdf_bytes_total", COUNTER, "bytes received on all lines", lambda s: s.bytes),
     ("umdf_socket_lost_packets_total", COUNTER, "packets that a full socket buffer lost", lambda s: s.lost),
+    ("umdf_dropped_packets_total", COUNTER, "packets of other channels, or that cannot be framed", lambda s: s.dropped),
     ("umdf_units_total", COUNTER, "packets (SBE) or messages (FAST) delivered in order", lambda s: s.totals.units),
     ("umdf_gaps_total", COUNTER, "gaps opened", lambda s: s.totals.gaps),
     ("umdf_missing_total", COUNTER, "sequences of gaps when they were opened", lambda s: s.totals.missing),

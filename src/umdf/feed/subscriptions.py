@@ -25,7 +25,7 @@ from umdf.feed.events import (
     TrustChanged,
 )
 from umdf.feed.feed_lines import ChannelKey
-from umdf.market.families import NULL
+from umdf.market.families import COMMON, NULL, Column
 from umdf.market.rows import Events, Rows, strings_of
 from umdf.sync.trust import Trust
 
@@ -37,6 +37,7 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "state": (StateChanged, EpochStarted, RecorderStopped),
 }
 BOOKS = "books"
+OF_ROWS = ("ts_event", "rpt_seq", "flags")  # the common columns that are in `values`
 SCHEMAS = (*FAMILIES, *LEVELS, BOOKS, *REPORTS)
 
 
@@ -160,14 +161,19 @@ def read_rows(feed: ChannelFeed, events: Events, family: str, ids: frozenset[int
 
 
 def _row_values(rows: Rows) -> dict[str, Sequence[Any]]:
+    """Every column of the family, also those that a protocol does not have."""
     found: dict[str, Sequence[Any]] = {}
-    for name in rows.columns:
-        if name == "instrument_id":
-            continue
-        column, values = rows.family.column(name), rows.column(name).tolist()
-        if column.type == "char":
-            found[name] = [chr(value) if value else None for value in values]
+    for column in (*(each for each in COMMON if each.name in OF_ROWS), *rows.family.columns):
+        if column.name in rows.texts:
+            found[column.name] = strings_of(rows.texts[column.name])
+        elif column.name not in rows.columns and column.nullable:
+            found[column.name] = [None] * len(rows)
         else:
-            found[name] = [None if value == column.null else value for value in values] if column.nullable else values
-    found |= {name: strings_of(text) for name, text in rows.texts.items()}
+            found[column.name] = _numbers(column, rows.column(column.name).tolist())
     return found
+
+
+def _numbers(column: Column, values: list[Any]) -> list[Any]:
+    if column.type == "char":
+        return [chr(value) if value else None for value in values]
+    return [None if value == column.null else value for value in values] if column.nullable else values

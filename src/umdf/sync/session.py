@@ -130,6 +130,10 @@ class Session:
         """When something was last received on a line of a channel's incremental stream; 0: never."""
         return self._inputs[key].arbiter.last_seen
 
+    def dropped(self, key: ChannelKey) -> int:
+        """Packets, or parts of them, that are not of this channel or cannot be framed."""
+        return self._inputs[key].codec.dropped
+
     def notices(self) -> list[str]:
         """Warnings about the traffic, each once."""
         return self._versions.notices()

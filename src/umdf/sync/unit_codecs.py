@@ -53,6 +53,8 @@ ReadUnits = tuple[RawUnits, Numbers]  # units, and the packet that completed eac
 class UnitCodec(Interface):
     states_no_epoch: bool  # numbers of two epochs cannot be told apart
 
+    dropped: int  # packets, or parts of them, that are no units: not framed, or of another channel
+
     def read(
         self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
     ) -> ReadUnits: ...
@@ -67,6 +69,7 @@ class SbeUnits:
 
     def __init__(self, decoder: SbeDecoder, versions: OtherVersions, channel: int) -> None:
         self._decoder, self._versions, self._channel = decoder, versions, channel
+        self.dropped = 0
         self._mapper = SbeEventMapper(decoder.layout)
 
     def read(
@@ -80,6 +83,7 @@ class SbeUnits:
         sequence = headers.sequence.astype(np.int64)
         is_heartbeat = (sequence == 0) & (next_sequence > 0)
         usable = (headers.channel == self._channel) & (next_sequence >= 0) & ((sequence > 0) | is_heartbeat)
+        self.dropped += len(usable) - int(usable.sum())
         if is_looping:
             usable &= sequence > 0
         zeros = np.zeros(len(start), np.uint16)
@@ -117,6 +121,7 @@ class FastUnits:
 
     def __init__(self, decoder: FastDecoder, templates: TemplateSet, channel: int) -> None:
         self._decoder, self._channel = decoder, channel
+        self.dropped = 0
         self._mapper = FastEventMapper(decoder.layout)
         self._resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
         self._chunk_parser = ChunkParser()
@@ -128,6 +133,7 @@ class FastUnits:
         limits = LOOPING_LIMITS if is_looping else INCREMENTAL_LIMITS
         reassembler = self._reassemblers.setdefault(line, Reassembler(limits))
         chunks = self._chunk_parser.parse(buffer, np.ascontiguousarray(start), np.ascontiguousarray(end))
+        self.dropped += len(chunks.quarantine)
         reassembled = reassembler.add(chunks, np.zeros(len(start), np.uint16), ts_recv)
         parts = [self._units(found, ts_recv, line) for found in reassembled[:2] if len(found)]
         if not parts:

@@ -36,8 +36,10 @@ def certify(
         str, typer.Option(help="Generation of the books: priority, position or all", metavar="NAME")
     ] = "all",
     segment: Annotated[str, typer.Option(help="Segment: equities, derivatives or all", metavar="NAME")] = "all",
-    only: Annotated[str, typer.Option("--only", help="One section, or one up to this step", metavar="STEP")] = "",
-    first: Annotated[str, typer.Option("--from", help="First section, or its step", metavar="STEP")] = "",
+    only: Annotated[
+        str, typer.Option("--only", help="Only this section, or its steps up to this one", metavar="STEP")
+    ] = "",
+    first: Annotated[str, typer.Option("--from", help="Section or step to start from", metavar="STEP")] = "",
     list_steps: Annotated[bool, typer.Option("--list", help="List the steps and what they expect, and exit")] = False,
     client: Annotated[str, typer.Option(help="Client that is certified: own or external", metavar="NAME")] = "own",
     channels: Annotated[

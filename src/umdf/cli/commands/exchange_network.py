@@ -27,7 +27,7 @@ class ReplayerSwitch(StrEnum):
 
 
 def faults(as_json: JsonFlag = False) -> None:
-    """List the faults of the network: the keys of [faults], their units, and what each does."""
+    """List the faults of the simulated network: the keys of [faults], their units and effects."""
     from umdf.exchange.network.faults import fault_keys
 
     keys = fault_keys()
@@ -40,7 +40,7 @@ def faults(as_json: JsonFlag = False) -> None:
 
 def proxy(
     channels: Annotated[Path, typer.Argument(help="Channels file of the exchange (channels.toml)", metavar="FILE")],
-    faults: Annotated[Path, typer.Option(help="TOML file with the table [faults]", metavar="FILE")],
+    faults: Annotated[Path, typer.Option(help="TOML file with a table [faults]", metavar="FILE")],
     out: Annotated[Path, typer.Option(help="Channels file to write for the client", metavar="FILE")],
     first_port: Annotated[int, typer.Option(help="First port that the client uses", metavar="PORT", min=1)] = 25_001,
     seed: Annotated[int, typer.Option(help="Random seed", metavar="N", min=0)] = 1,
@@ -49,10 +49,10 @@ def proxy(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Put a network with faults between an exchange and a client.
+    """Simulate a faulty network between an exchange and a client.
 
     Receives every line and relays every replayer of the channels file, on this machine only, with the faults of
-    [faults]. The client uses the channels file that is written.
+    [faults]. Start the client with the channels file that this command writes (--out).
     """
     from threading import Event
 
@@ -77,14 +77,22 @@ def proxy(
 
 
 def replayer(
-    switch: Annotated[ReplayerSwitch, typer.Argument(help="How every request is answered", metavar="SWITCH")],
-    off: Annotated[bool, typer.Option("--off", help="Answer as usual again")] = False,
-    historical: Annotated[bool, typer.Option("--historical", help="Of the Historical Replayer")] = False,
+    switch: Annotated[
+        ReplayerSwitch,
+        typer.Argument(help="unavailable, not-authorized, no-resources or no-resources-later", metavar="REFUSAL"),
+    ],
+    off: Annotated[bool, typer.Option("--off", help="Stop refusing")] = False,
+    historical: Annotated[
+        bool, typer.Option("--historical", help="Switch the Historical Replayer, not the Replayer")
+    ] = False,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
-    """Refuse requests for replay, to show clients every answer: unavailable (1348=7), not-authorized (35021=1),
-    no-resources (1354=8) in the acknowledgment or, no-resources-later, in the report."""
+    """Make a replayer refuse every request, to test clients.
+
+    unavailable (1348=7), not-authorized (35021=1) and no-resources (1354=8) are sent in the acknowledgment,
+    no-resources-later in the report.
+    """
     name = "historical_replayer" if historical else "replayer"
     send(control, "replayer", name=name, switch=switch.value, is_on=not off)
     report({"replayer": name, "switch": switch, "on": not off}, as_json, f"{name}: {switch} {'off' if off else 'on'}")

@@ -363,7 +363,7 @@ def emit_leg_trades(t, instrument, ts, fills, filled, implied, side, firm):
             print_price = load_i64(fill, 0) - others if slot == 0 else own_price
             maker = load_i64(fill, 16)
             buyer, seller = (firm, maker) if leg_side == 0 else (maker, firm)
-            emit_trade(t, leg, ts, NO_SIDE, print_price, load_i64(fill, 8) * times, buyer, seller, C_LEG, 0, 1)
+            emit_trade(t, leg, ts, aggressor, print_price, load_i64(fill, 8) * times, buyer, seller, C_LEG, 0, 1)
         if implied > 0:
             match_leg(t, leg, row, leg_side, implied * times, firm, C_REGULAR | opening, ts)
             emit_trade_statistics(t, leg, ts, price, price, price, 0)

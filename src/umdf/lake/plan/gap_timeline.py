@@ -63,9 +63,10 @@ def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: 
         if day.since is not None and rank < day.since.rank:
             continue
         runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of the next unit, ts_send of the previous one
-        expected = first if day.since is None or rank > day.since.rank else day.since.number + 1
+        begins_here = day.since is None or rank > day.since.rank
+        expected = day.since.number + 1 if day.since is not None and not begins_here else first
         spans = sorted(by_epoch[epoch], key=lambda result: result["span"])
-        if day.since is None and first > 1:
+        if begins_here and first > 1:
             moments = [result["missing"]["begins"] for result in spans if result["missing"]["begins"]]
             found.append(Gap(epoch, 1, first - 1, *(moments[0][1] if moments else (NULL, NULL)), ts_before=NULL))
         for result in spans:
