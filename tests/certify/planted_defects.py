@@ -241,7 +241,7 @@ def other_error(part: Any) -> Any:
 
 
 def fewer_messages(part: Any) -> Any:
-    return part if isinstance(part, Report) else replace(part, messages=part.messages[:-1])
+    return part if isinstance(part, Report) else replace(part, messages=part.messages[:-1] or part.messages)
 
 
 def strategy_is_not_forbidden(stage: Stage, records: Records) -> Records:
