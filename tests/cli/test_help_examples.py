@@ -23,7 +23,7 @@ from umdf.transport.capture import open_capture
 
 SCHEMAS = Path(umdf.__file__).parent / "schemas"
 COMMENT = "  "  # blanks before what an example is for
-# With words of these, an example is only parsed: Spark, a cluster, a certification, days of a million messages, kernels;
+# With words of these, an example is only parsed: Spark, a cluster, certification, days of a million messages, kernels;
 # test_examples has the demo; `restore` and `accept` want a table that somebody else has changed, `forget` an input.
 ONLY_PARSED = (
     "exchange", "stream", '"S', "--master", "pack", "--fix", "nautilus", "demo", "restore", "accept",
