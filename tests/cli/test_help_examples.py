@@ -23,11 +23,11 @@ from umdf.transport.capture import open_capture
 
 SCHEMAS = Path(umdf.__file__).parent / "schemas"
 COMMENT = "  "  # blanks before what an example is for
-# With words of these, an example is only parsed: Spark or a cluster, days of a million messages, kernels compiled anew;
+# With words of these, an example is only parsed: Spark, a cluster, certification, days of a million messages, kernels;
 # test_examples has the demo; `restore` and `accept` want a table that somebody else has changed, `forget` an input.
 ONLY_PARSED = (
     "exchange", "stream", '"S', "--master", "pack", "--fix", "nautilus", "demo", "restore", "accept",
-    "forget", "decode -", "feed", "history", "replay day/capture --channels", "--speed 10",
+    "forget", "decode -", "feed", "history", "replay day/capture --channels", "--speed 10", "certify",
 )  # fmt: skip
 PLAIN = ("ingest", "lake rebuild")  # on Spark, and without it if they are told so
 
