@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, staged_files, states_of
 
-from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, staged_files, states_of
 from umdf.book.engine import Books
 from umdf.errors import UmdfError
 from umdf.exchange.bulk.capture import write_capture
