@@ -58,7 +58,7 @@ JUDGED_ANEW: dict[str, DifferenceRule] = {
     ),
     "book_state": lambda column, old, new, row: column == "content" or is_doubted(column, old, new, row),
     "day_statistics": lambda column, old, new, row: (
-        column == "last_state"
+        (column, old, new) == ("last_state", 21, 4)
         or (column in ("unverified_events", "gaps") and new > old)
         or (column == "flags" and new == old | JOIN_FLAGS)
     ),
