@@ -319,7 +319,6 @@ def test_destinations_that_cannot_be(destination: dict[str, Any], reason: str) -
 def test_multicast_stays_on_this_machine_by_default(receiver: socket.socket) -> None:
     port = receiver.getsockname()[1]
     group = socket.inet_aton("239.255.72.1") + socket.inet_aton("127.0.0.1")
-    receiver.close()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as joined:
         joined.bind(("239.255.72.1", port))
         joined.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
