@@ -55,6 +55,14 @@ def test_an_instrument_is_listed_changed_and_deleted(exchange: Exchange) -> None
     assert do(exchange, "status")["instruments"] == before
 
 
+def test_a_symbol_that_was_deleted_can_be_listed_again(exchange: Exchange) -> None:
+    for _ in range(2):
+        do(exchange, "add_instrument", symbol="PETR98", like="PETR4")
+        exchange.advance(exchange.now_ns + SECOND)
+        assert do(exchange, "enter", symbol="PETR98", side="buy", price="30", size=500, firm=3)["order_id"]
+        assert do(exchange, "delete_instrument", symbol="PETR98") == ["PETR98"]
+
+
 def test_a_state_with_a_time_ends_by_itself(exchange: Exchange) -> None:
     do(exchange, "state", symbol="VALE3", state="reserved", opens_in_s=5)
     assert do(exchange, "status")["separated"] == ["VALE3"]

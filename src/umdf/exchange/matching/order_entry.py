@@ -295,10 +295,13 @@ class MatchingEngine:
     def index_of(self, symbol: str) -> int:
         """The index of an instrument in the listing."""
         index = self._indices.get(symbol)
-        if index is None or self._listing.instruments[index].symbol != symbol:
-            self._indices = {instrument.symbol: i for i, instrument in enumerate(self._listing.instruments)}
+        instruments, states = self._listing.instruments, self.market.instruments[:, k.I_STATE]
+        if index is None or states[index] == k.UNKNOWN or instruments[index].symbol != symbol:
+            # A symbol that was deleted may be listed again, in another row.
+            is_listed = self.market.is_listed
+            self._indices = {each.symbol: row for row, each in enumerate(instruments) if is_listed[row]}
             index = self._indices.get(symbol)
-        if index is None or self.market.instruments[index, k.I_STATE] == k.UNKNOWN:
+        if index is None:
             close = difflib.get_close_matches(symbol, self._indices, 1)
             raise UsageError(
                 f"unknown instrument: {symbol}", did_you_mean(close) if close else "use a symbol of the listing"
