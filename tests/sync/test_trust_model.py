@@ -117,11 +117,13 @@ def wrong_values(channel: Channel, truth: dict[int, View]) -> list[str]:
     """What is shown as right and is not."""
     found = []
     for number in ALL_INSTRUMENTS:
+        if channel.definition_trust(number).is_healthy and (number in channel.state.instruments) != (number in truth):
+            found.append(f"{number} is {'not ' * (number in truth)}defined")
         book_trust = channel.book_trust(number)
         if not book_trust.is_healthy:
             continue
         right, seen = truth.get(number, NOTHING), shown(channel, number)
-        # Nothing tells that the message that deleted an instrument was lost.
+        # Only its definition's trust tells that the message that deleted an instrument may have been lost.
         ignored = {"state"} if number not in truth or not channel.state_trust(number).is_healthy else set()
         if channel.trades_incomplete(number):
             ignored.add("trades")
@@ -155,6 +157,8 @@ def report(channel: Channel) -> dict[int, Any]:
         number: (
             channel.book_trust(number),
             channel.state_trust(number),
+            channel.definition_trust(number),
+            number in channel.state.instruments,
             channel.trades_incomplete(number),
             shown(channel, number),
         )
@@ -189,4 +193,6 @@ def assert_all_known(client: Client, case: Scenario) -> None:
     for instrument in exchange.instruments:
         trust = channel.state_trust(instrument)
         assert trust.is_healthy, f"seed {case.seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
-        assert instrument in channel.state.instruments, f"seed {case.seed}: {instrument} is not defined"
+        trust = channel.definition_trust(instrument)
+        assert trust.is_healthy, f"seed {case.seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
+    assert channel.state.instruments.ids() == sorted(exchange.instruments), f"seed {case.seed}"

@@ -250,6 +250,8 @@ class Channel:
 
     def definition_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's definition, and in that it still exists."""
+        if instrument_id not in self.state.instruments and instrument_id not in self._updates.deleted:
+            return unverified("no definition of it was received")
         return self._definitions.trust_of(instrument_id, self.gaps)
 
     def trades_incomplete(self, instrument_id: int) -> bool:

@@ -254,7 +254,8 @@ class Session:
             elif isinstance(found, ReceivedDefinitions):
                 feed.channel.apply_instruments(found.events)
             elif isinstance(found, ReceivedList):
-                feed.channel.apply_list(found.instruments)
+                if not feed.is_past:
+                    feed.channel.apply_list(found.instruments)
             else:
                 feed.channel.forget_snapshots()
         self._apply_rows(key, feed, delivery, row, len(result.units), waiting)

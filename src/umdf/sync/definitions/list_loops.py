@@ -1,7 +1,8 @@
 """Loops of an instrument stream that were received completely, so that what they lack does not exist (4.2.5, 7.3).
 
-Invariant: parts of two loops are never taken for one. Only units of one line with consecutive numbers from 1 on are a
-loop, sent one after the other, all with the same number of instruments (393), and with as many instruments as it.
+Invariant: parts of two loops are never taken for one. Only units of one line with consecutive numbers from 1 to the one
+with the end (893) are a loop, sent one after the other, all with the same number of instruments (393), if they state
+it, and with as many instruments.
 """
 
 from __future__ import annotations
@@ -33,18 +34,17 @@ class _Loop:
     ts_last: int = NULL  # when that was sent
     total: int = NULL  # 393
     instrument_ids: set[int] = field(default_factory=set)
-    has_end: bool = False  # 893
 
-    def add(self, ids: list[int], totals: list[int], is_last: bool) -> bool:
+    def add(self, ids: list[int], totals: list[int]) -> bool:
         """Definitions of a unit. Returns whether they can be of this loop."""
         self.instrument_ids.update(ids)
         stated = {*totals, self.total} - {NULL}
-        self.total, self.has_end = max(stated, default=NULL), is_last
+        self.total = max(stated, default=NULL)
         return len(stated) <= 1
 
     @property
-    def is_complete(self) -> bool:
-        return self.has_end if self.total == NULL else len(self.instrument_ids) == self.total
+    def has_all(self) -> bool:
+        return self.total in (NULL, len(self.instrument_ids))
 
 
 class ListLoops:
@@ -69,11 +69,12 @@ class ListLoops:
                 continue  # delivered twice
             is_next = number == loop.number + 1 and epoch == loop.epoch and ts_send >= loop.ts_last
             own = slice(bounds[unit], bounds[unit + 1])
-            if is_damaged or not is_next or not loop.add(ids[own], totals[own], 1 in ends[own]):
+            if is_damaged or not is_next or not loop.add(ids[own], totals[own]):
                 del self._open[line]
                 continue
             loop.number, loop.ts_last = number, ts_send
-            if loop.is_complete:
-                found.append((unit, InstrumentList(loop.ts_send, loop.ts_recv, frozenset(loop.instrument_ids))))
+            if 1 in ends[own]:
                 del self._open[line]
+                if loop.has_all:
+                    found.append((unit, InstrumentList(loop.ts_send, loop.ts_recv, frozenset(loop.instrument_ids))))
         return found
