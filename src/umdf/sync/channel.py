@@ -173,7 +173,9 @@ class Channel:
         is_doubted = self.definition_gap() is not None
         if not self._definitions.verify(found, self.gaps) or not is_doubted or self.epoch is None:
             return
-        lacking = [number for number in self.state.instruments.ids() if number not in found.instrument_ids]
+        # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
+        left = self._updates.deleted.keys() & self.instrument_ids()
+        lacking = sorted({*self.state.instruments.ids(), *left} - found.instrument_ids)
         if lacking:
             self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, lacking))
 
