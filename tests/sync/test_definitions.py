@@ -12,7 +12,7 @@ from tests.sync.test_channel import PETR4, VALE3, events, rows, started
 from umdf.market.families import NULL
 from umdf.market.rows import Events, Units
 from umdf.sync.channel import Channel
-from umdf.sync.definitions.definition_trust import MAX_DELAY_NS
+from umdf.sync.definitions.definition_trust import MARGIN_NS
 from umdf.sync.definitions.list_loops import InstrumentList, ListLoops
 from umdf.sync.gaps import Gap
 from umdf.sync.raw_units import RawUnits, data_units
@@ -55,14 +55,22 @@ def test_an_instrument_without_a_definition_is_not_healthy():
     assert "no definition" in str(started(1).definition_trust(PETR4).reason)
 
 
-def test_a_list_that_began_after_the_gap_answers_it():
-    channel = defined(PETR4)
-    channel.apply_list(listed(PETR4, ts=LOST_NS + MAX_DELAY_NS))
+def test_a_list_that_was_sent_long_after_the_gap_answers_it():
+    channel, sent_ns = defined(PETR4), 3_000  # the unit after the gap
+    channel.apply_list(replace(listed(PETR4), ts_send=sent_ns + MARGIN_NS, ts_recv=LOST_NS))
     assert not channel.definition_trust(PETR4).is_healthy
-    channel.apply_list(listed(PETR4, ts=LOST_NS + MAX_DELAY_NS + 1))
+    channel.apply_list(replace(listed(PETR4), ts_send=sent_ns + MARGIN_NS + 1, ts_recv=LOST_NS))
     assert channel.definition_trust(PETR4).is_healthy and channel.definition_gap() is None
-    channel.open_gap(Gap(1, 4, 4, LATER_NS))
+
+
+def test_before_anything_follows_a_gap_the_time_of_receiving_a_list_counts():
+    channel = defined(PETR4)
+    channel.apply_list(listed(PETR4))
+    channel.open_gap(Gap(1, 4, 4, 2 * LATER_NS))
+    channel.apply_list(listed(PETR4, ts=2 * LATER_NS + MARGIN_NS))
     assert not channel.definition_trust(PETR4).is_healthy
+    channel.apply_list(listed(PETR4, ts=2 * LATER_NS + MARGIN_NS + 1))
+    assert channel.definition_trust(PETR4).is_healthy
 
 
 def test_what_a_list_lacks_was_deleted():

@@ -19,7 +19,9 @@ from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import NO_GAP, Gap, GapLedger
 from umdf.sync.trust import HEALTHY, Trust, unverified
 
-MAX_DELAY_NS = 500_000_000  # a packet that was sent before another one does not arrive so long after it
+# What was sent before the first unit after a gap is in a list that was sent so much later, or, if there is no such
+# unit yet, in one that was received so long after the gap was found.
+MARGIN_NS = 500_000_000
 DELETE = ord("D")
 
 
@@ -28,14 +30,21 @@ class DefinitionTrust:
 
     def __init__(self) -> None:
         self._verified = NO_GAP  # up to this sequence, for all instruments
-        self._lost_ns = NULL  # when it was last noticed that something is missing
+        self._lost_ns = NULL  # when it was last found that something is missing
+        self._sent_ns: int | None = NULL  # when the first unit after it was sent; None: there is none yet
         self._defined_ns = NULL  # when a definition was last sent on the incremental stream
         self._definitions: dict[int, tuple[int, int]] = {}  # the last one there: sequence, time of sending
 
     # What happens.
 
     def open_gap(self, gap: Gap) -> None:
-        self._lost_ns = max(self._lost_ns, gap.ts_recv)
+        self._lost_ns, self._sent_ns = max(self._lost_ns, gap.ts_recv), None
+
+    def follow(self, events: Events) -> None:
+        """Events that are applied in order."""
+        if self._sent_ns is None and len(events.units):
+            self._sent_ns = int(events.units.ts_send[0])
+        self.note(events)
 
     def note(self, events: Events) -> None:
         """Definitions of the incremental stream that are applied."""
@@ -49,7 +58,10 @@ class DefinitionTrust:
 
     def verify(self, found: InstrumentList, gaps: GapLedger) -> bool:
         """Whether the list shows all definitions after every gap."""
-        is_later = found.ts_recv > self._lost_ns + MAX_DELAY_NS and found.ts_send > self._defined_ns
+        is_later = found.ts_recv > self._lost_ns + MARGIN_NS or (
+            self._sent_ns is not None and found.ts_send > self._sent_ns + MARGIN_NS
+        )
+        is_later &= found.ts_send > self._defined_ns
         if is_later:
             self._verified = max(self._verified, gaps.latest)
         return is_later
