@@ -63,6 +63,15 @@ def test_a_list_that_was_sent_long_after_the_gap_answers_it():
     assert channel.definition_trust(PETR4).is_healthy and channel.definition_gap() is None
 
 
+def test_a_list_that_was_sent_long_after_a_gap_answers_it_although_the_gap_is_found_later():
+    channel = defined(PETR4)
+    channel.apply_list(listed(PETR4))
+    channel.open_gap(Gap(1, 4, 4, 2 * LATER_NS))
+    assert not channel.definition_trust(PETR4).is_healthy
+    channel.apply(events(5, (PETR4, 3, 12)))  # sent long before the list
+    assert channel.definition_trust(PETR4).is_healthy
+
+
 def test_before_anything_follows_a_gap_the_time_of_receiving_a_list_counts():
     channel = defined(PETR4)
     channel.apply_list(listed(PETR4))

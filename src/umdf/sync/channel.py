@@ -125,7 +125,8 @@ class Channel:
             self.sequence, self.ts_send = max(self.sequence, int(units.sequence[-1])), int(units.ts_send[-1])
         groups = self.phases.groups_after_losses(events, self.gaps) if "status" in events.families else []
         self._updates.apply(events)
-        self._definitions.follow(events)
+        if (last_list := self._definitions.follow(events)) is not None:
+            self.apply_list(last_list)
         for group in groups:  # another one, which is lost, may have reset statistics (11.3)
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence

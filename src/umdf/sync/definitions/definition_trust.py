@@ -32,6 +32,7 @@ class DefinitionTrust:
         self._verified = NO_GAP  # up to this sequence, for all instruments
         self._lost_ns = NULL  # when it was last found that something is missing
         self._sent_ns: int | None = NULL  # when the first unit after it was sent; None: there is none yet
+        self.last_list: InstrumentList | None = None
         self._defined_ns = NULL  # when a definition was last sent on the incremental stream
         self._definitions: dict[int, tuple[int, int]] = {}  # the last one there: sequence, time of sending
 
@@ -40,11 +41,13 @@ class DefinitionTrust:
     def open_gap(self, gap: Gap) -> None:
         self._lost_ns, self._sent_ns = max(self._lost_ns, gap.ts_recv), None
 
-    def follow(self, events: Events) -> None:
-        """Events that are applied in order."""
-        if self._sent_ns is None and len(events.units):
+    def follow(self, events: Events) -> InstrumentList | None:
+        """Events that are applied in order. Returns the last list, if it may answer a gap that was found after it."""
+        is_first = self._sent_ns is None and len(events.units) > 0
+        if is_first:
             self._sent_ns = int(events.units.ts_send[0])
         self.note(events)
+        return self.last_list if is_first else None
 
     def note(self, events: Events) -> None:
         """Definitions of the incremental stream that are applied."""
@@ -58,6 +61,7 @@ class DefinitionTrust:
 
     def verify(self, found: InstrumentList, gaps: GapLedger) -> bool:
         """Whether the list shows all definitions after every gap."""
+        self.last_list = found
         is_later = found.ts_recv > self._lost_ns + MARGIN_NS or (
             self._sent_ns is not None and found.ts_send > self._sent_ns + MARGIN_NS
         )
