@@ -46,7 +46,7 @@ def test_the_demo_lake_is_a_lake_and_is_not_made_twice(
     assert run(["lake", "verify", str(demo / "lake")]) == 0
     assert run(["lake", "demo", str(demo)]) == 3
     assert "already exists; use a new or empty directory" in capsys.readouterr().err
-    assert run(["lake", "demo", str(tmp_path / "small"), "--messages", "5000", "--json"]) == 0
+    assert run(["lake", "demo", str(tmp_path / "small"), "--messages", "20000", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["events"] > 4_000 and told["gaps"] > 0 and len(told["next"]) == 5
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exchange.channel_client import ChannelClient, rows_of
 
-from tests.exchange.channel_client import ChannelClient, rows_of
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.bulk.trading_day import TradingDay
 from umdf.exchange.instruments.listing import Listing, generate_listing

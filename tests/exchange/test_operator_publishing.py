@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exchange.channel_client import ChannelClient
 
-from tests.exchange.channel_client import ChannelClient
 from umdf.errors import UsageError
 from umdf.exchange.instruments.instrument_spec import BUY, FORBIDDEN, SELL, Leg
 from umdf.exchange.instruments.instrument_types import InstrumentType

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exchange.channel_client import ChannelClient
 
-from tests.exchange.channel_client import ChannelClient
 from umdf.exchange.live.exchange import Exchange
 from umdf.exchange.live.pacing import Pace, run_paced
 from umdf.exchange.live.settings import ExchangeSettings

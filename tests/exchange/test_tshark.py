@@ -61,12 +61,12 @@ def test_tshark_finds_every_packet_well_formed(tmp_path: Path, first_port: int) 
         running = RunningMarket(settings, sinks_of(settings, [udp_lines(ttl=0)]))
         for _ in range(40):
             running.advance(running.now_ns + SECOND // 10)
+        running.close()  # publishes what is still waiting
         sent = {
             (publisher.protocol, publisher.settings.channel, stream): packets
             for publisher in running.publication.publishers
             for stream, _, _, packets in publisher.sequences()
         }
-        running.close()
         size = -1
         while size != found.stat().st_size:  # what the kernel still has arrives in blocks
             size = found.stat().st_size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from feed.free_ports import free_udp_ports
 from lake.captures import ingest, rows
 from lake.day_truth import final_orders as orders_in_lake
 
@@ -36,20 +36,14 @@ MS = 1_000_000
 DEADLINE_S = 60.0
 
 
-def free_port(kind: int) -> int:
-    with socket.socket(socket.AF_INET, kind) as own:
-        own.bind((LOOPBACK, 0))
-        return own.getsockname()[1]
-
-
 def fast_channel(directory: Path, faults: Faults, messages_per_s: int) -> ExchangeSettings:
     """The FIX/FAST channel of the example, on ports that nobody has."""
     settings = replace(read_settings(EXAMPLE), instruments=100, messages_per_s=messages_per_s)
     number = next(at for at, channel in enumerate(settings.channels) if channel.protocol == "fast")
     addresses = settings.addresses[number]
+    ports = iter(free_udp_ports(sum(map(len, addresses.streams.values()))))
     streams = {
-        stream: tuple(replace(line, port=free_port(socket.SOCK_DGRAM)) for line in lines)
-        for stream, lines in addresses.streams.items()
+        stream: tuple(replace(line, port=next(ports)) for line in lines) for stream, lines in addresses.streams.items()
     }
     return replace(
         settings,

@@ -22,6 +22,7 @@ from umdf.transport.recording import closed_files
 
 FAMILIES = ("mbo", "trades", "statistics", "status")
 TABLES = ALL
+LONG_TEXT = "A sessão de negociação será estendida. " * 80  # Binary sends it in four parts (9.2.4)
 CHANNELS = (ChannelSettings(72, SBE, members=Members(("CS",))), ChannelSettings(73, FAST, members=Members(("ETF",))))
 
 
@@ -46,14 +47,20 @@ def test_batch_and_stream_of_a_recording_equal_the_live_rows_and_the_exchange(
     # One line is dead for a time, so that the recording is of two lines with faults, but nothing is lost.
     market = LiveMarket(CHANNELS, Faults(outages=(Outage("incremental", "A", 31, 32),)))
     live_rows: dict[str, list[LiveRow]] = {family: [] for family in FAMILIES}
+    news: list[LiveRow] = []
     with CheckedClient(market, record=tmp_path / "recording") as client:
         for family, found in live_rows.items():
             client.live.subscribe(schema=family, callback=found.append)
+        client.live.subscribe(schema="news", callback=news.append)
         client.run(30, 200_000_000)
+        market.exchange.publish_news("Aviso", LONG_TEXT)
         client.run(sized(3, 120))
         client.catch_up()
         client.assert_equal_to_the_exchange()
         members = [client._members(feed) for feed in client.feeds]
+    whole = [(row.channel.protocol, row.values["text"]) for row in news if row.values["is_complete"]]
+    assert sorted(each for each in whole if each[1] == LONG_TEXT) == [("fast", LONG_TEXT), ("sbe", LONG_TEXT)]
+    assert all(row.values["is_complete"] for row in news)
     files, batch, streamed = closed_files(tmp_path / "recording"), tmp_path / "batch", tmp_path / "streamed"
     ingest(batch, files, tables=TABLES)
     for _ in following(streamed, cut(files, 3), tables=TABLES):

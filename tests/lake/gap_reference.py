@@ -9,8 +9,8 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
+from lake.staged_day import Day
 
-from tests.lake.staged_day import Day
 from umdf.market.families import NULL
 from umdf.market.rows import Events, Rows
 

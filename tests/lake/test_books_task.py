@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, staged_files, states_of
 
-from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, staged_files, states_of
 from umdf.book.engine import Books
 from umdf.errors import UmdfError
 from umdf.exchange.bulk.capture import write_capture
@@ -150,7 +150,7 @@ def _compare_trades(root: Path, result: dict[str, Any], directory: Path) -> None
             assert row["vwap"] == (2 * notional + volume) // (2 * volume)
 
 
-@pytest.mark.parametrize("seed", [3])
+@pytest.mark.parametrize("seed", [4])
 @pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=NAMES)
 def test_with_loss_nothing_wrong_is_shown_as_right(
     tmp_path: Path, captures: Any, protocol: str, generation: str, seed: int
@@ -168,7 +168,7 @@ def test_with_loss_nothing_wrong_is_shown_as_right(
             rows = _without_restored(rows)
         there = _rows(read(tmp_path / "clean", [clean], name))
         bits = np.array(rows["flags"].to_pylist())
-        assert 0 < np.count_nonzero(bits & MAYBE_BAD_BOOK) < len(bits) or name == "ohlcv_1d", name
+        assert 0 < np.count_nonzero(bits & MAYBE_BAD_BOOK) < len(bits), name
         right = rows.filter(pa.array((bits & (MAYBE_BAD_BOOK | SNAPSHOT)) == 0))
         if name.startswith("bbo"):  # the last trade is absent where it may have been lost
             unknown = right.filter(_mask(right, "price", lambda price: price is None))

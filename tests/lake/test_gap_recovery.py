@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lake.gap_reference import Place, lines_of, reference_gaps
+from lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, states_of
 
-from tests.lake.gap_reference import Place, lines_of, reference_gaps
-from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, states_of
 from umdf.errors import UmdfError
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import TRADING_DATE, BulkSettings

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lake.staged_day import Day, arguments_of, day_of, read
 
-from tests.lake.staged_day import Day, arguments_of, day_of, read
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import TRADING_DATE, BulkSettings
 from umdf.lake.tasks import books_task

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from lake.upgraded_rows import NEW_NAMES
 
 from umdf.errors import ConfigError
 from umdf.lake import dialects, schemas
-from umdf.lake.older_layouts import RENAMES, renamed_rows, renames_since
+from umdf.lake.layout import LAYOUT
+from umdf.lake.older_layouts import RENAMES, renamed_rows, renames_since, table_of_layout
 from umdf.lake.schemas import tables
 from umdf.market.families import FAMILIES
 
@@ -104,3 +106,20 @@ def test_words_of_layout_2_are_translated() -> None:
     rows = pa.table({"cause": pa.array(["loss", "start", None], pa.utf8())})
     assert all(renames_since(layout)["gaps"][-1] == RENAMES[2]["gaps"] for layout in (1, 2))
     assert renamed_rows(rows, RENAMES[2]["gaps"]).column("cause").to_pylist() == ["loss", "join", None]
+
+
+def test_words_of_layout_1_are_translated() -> None:
+    words = ["equal", "in_doubt", "older", "stale", None]
+    for kind in (pa.utf8(), pa.dictionary(pa.int32(), pa.utf8())):
+        rows = pa.table({"verdict": pa.array(words, pa.utf8()).cast(kind)})
+        found = renamed_rows(rows, RENAMES[1]["book_check"]).column("verdict").to_pylist()
+        assert found == ["equal", "unverified", "outdated", "stale", None]
+
+
+@pytest.mark.parametrize("layout", range(1, LAYOUT))
+def test_tables_of_an_older_layout_have_the_same_columns_under_other_names(layout: int) -> None:
+    for name in tables():
+        old, new, names = table_of_layout(name, layout), table_of_layout(name, LAYOUT), NEW_NAMES[layout].get(name, {})
+        assert [names.get(column, column) for column in old.schema.names] == new.schema.names
+        assert old.schema.types == new.schema.types and new == tables()[name]
+        assert (old.sort, old.partition, old.statistics_columns) == (new.sort, new.partition, new.statistics_columns)

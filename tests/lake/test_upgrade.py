@@ -1,4 +1,4 @@
-"""A lake of layout 1 becomes one of the current layout: the same rows under other names, wherever an upgrade is cut."""
+"""A lake of an older layout becomes one of this layout: the same rows under other names, wherever an upgrade is cut."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType
 from lake.captures import hashes
 from lake.followed_days import FINISH
-from lake.upgraded_rows import JUDGED_ANEW, LATER_COLUMNS, check_differences
+from lake.upgraded_rows import JUDGED_ANEW, LATER_COLUMNS, MARKERS, REWRITTEN, check_differences, renamed
 
 from umdf.cli.app import run
 from umdf.errors import UmdfError
@@ -34,25 +34,13 @@ from umdf.lake.hashing import logical_hash
 from umdf.lake.ingest import ingest_captures
 from umdf.lake.ingest_settings import IngestSettings
 from umdf.lake.layout import LAYOUT, open_lake_paths
-from umdf.lake.older_layouts import RENAMES, renamed_rows, table_of_layout
 from umdf.lake.plan.frontier import FollowSettings
 from umdf.lake.query.lake import Lake
 from umdf.lake.runtime.local_runner import LocalRunner
-from umdf.lake.schemas import table, tables
+from umdf.lake.schemas import table
 
-ARCHIVE = Path(__file__).parent / "layouts" / "layout-1.tar.gz"
-# Not taken from the source: this is what layout 1 had.
-NEW_NAMES: dict[str, dict[str, str]] = {
-    **{name: {"stream": "venue"} for name in ("mbo", "trades", "statistics")},
-    "packets": {"verdict": "disposition"},
-    "gaps": {"cure": "recovered_by", "ts_cured": "ts_recovered", "touched": "affected"},
-    "day_statistics": {"events_in_doubt": "unverified_events", "losses": "gaps"},
-}
-NEW_VALUES = {
-    "book_check": {"verdict": {"in_doubt": "unverified", "older": "outdated"}},
-    "gaps": {"cause": {"start": "join"}},
-}
-REWRITTEN = {*NEW_NAMES, *NEW_VALUES}
+ARCHIVES = Path(__file__).parent / "layouts"
+EVERY_LAYOUT = pytest.mark.parametrize("layout", range(1, LAYOUT), indirect=True)
 CUT_TABLES = ("mbo", "book_check", "ledger")  # renamed columns, renamed values, only descriptions
 STEPS = ["markers copied", "files rewritten", "files written", "lease checked", "intent created"]
 STEPS += [f"{when} {name}" for name in CUT_TABLES for when in ("before", "after")]
@@ -76,22 +64,34 @@ def captures(directory: Path, protocol: str) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive, which no test changes."""
-    directory = tmp_path_factory.mktemp("layout-1")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
-    return directory
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The archive of each older layout, which no test changes."""
+    found = {layout: tmp_path_factory.mktemp(f"layout-{layout}") for layout in range(1, LAYOUT)}
+    for layout, directory in found.items():
+        with tarfile.open(ARCHIVES / f"layout-{layout}.tar.gz") as archive:
+            archive.extractall(directory, filter="data")
+    return found
+
+
+@pytest.fixture
+def layout(request: pytest.FixtureRequest) -> int:
+    """The first, where a test does not name EVERY_LAYOUT."""
+    return getattr(request, "param", 1)
+
+
+@pytest.fixture
+def unpacked(archives: dict[int, Path], layout: int) -> Path:
+    return archives[layout]
 
 
 @pytest.fixture
 def old(unpacked: Path, tmp_path: Path) -> Path:
-    """A lake of layout 1 to work on."""
+    """A lake of an older layout to work on."""
     return Path(shutil.copytree(unpacked / "lake", tmp_path / "lake"))
 
 
 def make_lake(root: Path, directory: Path) -> Path:
-    """The lake of the archive, made by this umdf."""
+    """The lake of the archives, made by this umdf: they have the same captures."""
     runner, files = LocalRunner(1), captures(directory, "sbe")
     with open_writer(root) as writer:
         ingest_captures(captures(directory, "fast"), writer, runner, IngestSettings())
@@ -101,8 +101,8 @@ def make_lake(root: Path, directory: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_lake(tmp_path_factory.mktemp("expected") / "lake", unpacked)
+def expected(archives: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_lake(tmp_path_factory.mktemp("expected") / "lake", archives[1])
 
 
 def versions_in(root: Path, directory: str) -> dict[str, int]:
@@ -121,15 +121,6 @@ def rows_of(name: str, found: pa.Table) -> list[str]:
     return sorted(repr([row[column] for column in names]) for row in found.select(names).to_pylist())
 
 
-def renamed(name: str, found: pa.Table) -> pa.Table:
-    """Rows of layout 1 in the words of this one."""
-    found = found.rename_columns([NEW_NAMES.get(name, {}).get(column, column) for column in found.column_names])
-    for column, words in NEW_VALUES.get(name, {}).items():
-        values = [words.get(value, value) for value in found.column(column).to_pylist()]
-        found = found.set_column(found.column_names.index(column), column, pa.array(values, pa.utf8()))
-    return found
-
-
 def old_lake(root: Path) -> dict[str, Any]:
     """What a reader of layout 1 reads: columns and files of each table. Files never change."""
     assert json.loads((root / "lake.json").read_text())["layout"] == 1
@@ -142,7 +133,7 @@ def old_lake(root: Path) -> dict[str, Any]:
 
 
 def known_hashes(root: Path) -> dict[str, str]:
-    """Hashes of the columns that layout 1 had too."""
+    """Hashes of the columns that older layouts had too."""
     snapshot = open_snapshot(root)
     return hashes(root) | {
         name: logical_hash(snapshot.arrow_table(name), {"path", "commit", *columns})
@@ -176,41 +167,45 @@ def check_upgraded(root: Path, expected: Path, number: int = 4) -> None:
     assert not any(each.changed_by or each.damage for each in status.tables)
 
 
+@EVERY_LAYOUT
 def test_the_rows_of_every_table_are_those_of_a_new_lake_under_the_renaming(
-    unpacked: Path, old: Path, expected: Path
+    layout: int, unpacked: Path, old: Path, expected: Path
 ) -> None:
-    before = {name: each.to_pyarrow_table() for name, each in delta_tables(unpacked / "lake", "commits").items()}
+    before = {name: each.to_pyarrow_table() for name, each in delta_tables(unpacked / "lake", MARKERS[layout]).items()}
     result = upgrade(old)
-    assert result is not None and (result.old_layout, result.layout, result.commit) == (1, LAYOUT, 4)
-    assert set(result.tables) == REWRITTEN and result.rows == sum(len(before[name]) for name in REWRITTEN)
+    assert result is not None and (result.old_layout, result.layout, result.commit) == (layout, LAYOUT, 4)
+    assert set(result.tables) == REWRITTEN[layout]
+    assert result.rows == sum(len(before[name]) for name in REWRITTEN[layout])
     after, made = delta_tables(old, "commit_markers"), delta_tables(expected, "commit_markers")
     assert after.keys() == before.keys() == made.keys()
     for name, rows in before.items():
         found = after[name].to_pyarrow_table()
         assert found.column_names == made[name].to_pyarrow_table().column_names == table(name).schema.names
-        assert rows_of(name, renamed(name, rows)) == rows_of(name, found), name
+        assert rows_of(name, renamed(layout, name, rows)) == rows_of(name, found), name
         if name in JUDGED_ANEW:
             check_differences(name, found.to_pylist(), made[name].to_pyarrow_table().to_pylist())
         else:
             assert rows_of(name, found) == rows_of(name, made[name].to_pyarrow_table()), name
     check_upgraded(old, expected)
-    assert before["book_check"].column("verdict").to_pylist().count("in_doubt") == 9
+    assert after["book_check"].to_pyarrow_table().column("verdict").to_pylist().count("unverified") == 9
+    assert before["gaps"].column("cause").to_pylist().count("start") == 1
     assert {row["venue"] for row in after["trades"].to_pyarrow_table().to_pylist()} == {"E", None}
 
 
-def test_files_keep_their_partition_and_the_order_of_their_rows(old: Path) -> None:
+@EVERY_LAYOUT
+def test_files_keep_their_partition_and_the_order_of_their_rows(layout: int, old: Path) -> None:
     upgrade(old)
     intent = log.intent(open_lake_paths(old), 4)
     assert intent is not None and intent.layout == LAYOUT
     changes = {change.table: change for change in intent.changes}
-    assert {name for name, change in changes.items() if change.adds} == REWRITTEN
+    assert {name for name, change in changes.items() if change.adds} == REWRITTEN[layout]
     assert changes.keys() == versions_in(old, "commit_markers").keys()
-    for name in REWRITTEN:
+    for name in REWRITTEN[layout]:
         change = changes[name]
         for new, replaced in zip(change.adds, change.removes, strict=True):
             assert (new.partition, new.rows) == (replaced.partition, replaced.rows)
             before, after = (pq.ParquetFile(old / name / each.path) for each in (replaced, new))
-            rows = renamed(name, before.read())
+            rows = renamed(layout, name, before.read())
             assert rows.to_pylist() == after.read().select(rows.column_names).to_pylist()
             assert before.metadata.num_row_groups == after.metadata.num_row_groups
             assert json.loads(replaced.stats) == json.loads(new.stats) and new.digest.startswith("sha256:")
@@ -305,9 +300,12 @@ def test_a_commit_that_cannot_be_finished_stops_the_upgrade(old: Path) -> None:
     assert old_lake(old) == before
 
 
-def test_an_upgraded_lake_goes_on_where_the_old_one_stopped(unpacked: Path, old: Path, tmp_path: Path) -> None:
+@EVERY_LAYOUT
+def test_an_upgraded_lake_goes_on_where_the_old_one_stopped(
+    layout: int, unpacked: Path, old: Path, tmp_path: Path
+) -> None:
     upgrade(old)
-    files, whole = captures(unpacked, "sbe"), tmp_path / "whole"
+    files, whole, upgraded = captures(unpacked, "sbe"), tmp_path / "whole", hashes(old, channel_id=74)
     with open_writer(old) as writer:
         # The lake knows where the files of the archive were made, not where they are now.
         outcome = ingest_captures(files, writer, LocalRunner(1), IngestSettings(follow=FINISH))
@@ -316,20 +314,27 @@ def test_an_upgraded_lake_goes_on_where_the_old_one_stopped(unpacked: Path, old:
     with open_writer(whole) as writer:
         for part in (captures(unpacked, "fast"), files):
             ingest_captures(part, writer, LocalRunner(1), IngestSettings())
-    ended, alone = known_hashes(old), known_hashes(whole)
-    # Of the FAST day, which is only upgraded: states that an older umdf took for known, tags that it took for absent.
-    assert {name for name in ended if ended[name] != alone[name]} <= {"day_statistics", "news", "statistics"}
+    # The SBE day is rebuilt, and is that of a new lake in every column; the FAST day stays as it was upgraded.
+    for channel, expected in ((72, hashes(whole, channel_id=72)), (74, upgraded)):
+        found = hashes(old, channel_id=channel)
+        assert {name for name in found if found[name] != expected[name]} <= {"ledger"}, channel
+    assert known_hashes(old)["ledger"] == known_hashes(whole)["ledger"]
     assert lake_status.verify(old, deep=True) == []
 
 
-def test_a_lake_of_layout_1_is_refused_by_readers_and_writers(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@EVERY_LAYOUT
+def test_a_lake_of_an_older_layout_is_refused_by_readers_and_writers(
+    layout: int, old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(old.rglob("*"))
     uses: tuple[Callable[[Path], Any], ...] = (
         open_snapshot, open_writer, lake_status.status, lake_status.verify, Lake,
         lambda root: open_writer(root, abort=True),
     )  # fmt: skip
     for use in uses:
-        with pytest.raises(UmdfError, match=rf"has layout 1 \(written by umdf 0\.1\.0\).*`umdf lake upgrade {old}`"):
+        with pytest.raises(
+            UmdfError, match=rf"has layout {layout} \(written by umdf 0\.1\.0\).*`umdf lake upgrade {old}`"
+        ):
             use(old)
     for command in (["lake", "status", str(old)], ["lake", "vacuum", str(old)], ["lake", "abort", str(old)]):
         assert run(command) == 3
@@ -340,7 +345,8 @@ def test_a_lake_of_layout_1_is_refused_by_readers_and_writers(old: Path, capsys:
 def test_the_command_upgrades_once(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lake", "upgrade", str(old), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) | {"rows": 0, "bytes": 0, "files": 0} == {
-        "old_layout": 1, "layout": LAYOUT, "commit": 4, "tables": sorted(REWRITTEN), "files": 0, "rows": 0, "bytes": 0,
+        "old_layout": 1, "layout": LAYOUT, "commit": 4, "tables": sorted(REWRITTEN[1]),
+        "files": 0, "rows": 0, "bytes": 0,
     }  # fmt: skip
     before = sorted(old.rglob("*"))
     assert run(["lake", "upgrade", str(old)]) == 0
@@ -378,19 +384,3 @@ def test_columns_of_someone_else_are_not_lost(old: Path) -> None:
             assert "note" in {field.name for field in DeltaTable(copy / name).schema().fields}
     with pytest.raises(UmdfError, match="table gaps has columns that umdf did not write: note"):
         upgrade(old)
-
-
-def test_words_of_layout_1_are_translated() -> None:
-    words = ["equal", "in_doubt", "older", "stale", None]
-    for kind in (pa.utf8(), pa.dictionary(pa.int32(), pa.utf8())):
-        rows = pa.table({"verdict": pa.array(words, pa.utf8()).cast(kind)})
-        found = renamed_rows(rows, RENAMES[1]["book_check"]).column("verdict").to_pylist()
-        assert found == ["equal", "unverified", "outdated", "stale", None]
-
-
-def test_tables_of_layout_1_have_the_same_columns_under_other_names() -> None:
-    for name in tables():
-        old, new = table_of_layout(name, 1), table_of_layout(name, LAYOUT)
-        assert [NEW_NAMES.get(name, {}).get(column, column) for column in old.schema.names] == new.schema.names
-        assert old.schema.types == new.schema.types and new == table(name)
-        assert (old.sort, old.partition, old.statistics_columns) == (new.sort, new.partition, new.statistics_columns)

@@ -1,13 +1,34 @@
-"""Where the rows of an upgraded lake may differ from those of a new one."""
+"""What older layouts called things, and where the rows of an upgraded lake may differ from those of a new one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 from umdf.market.families import JOINED, LAST, MAYBE_BAD_BOOK
 
-# Columns that layout 1 did not have: NULL in an upgraded lake.
+# By layout. Not taken from the source: this is what the layouts had.
+MARKERS = {1: "commits", 2: "markers"}
+NEW_NAMES: dict[int, dict[str, dict[str, str]]] = {
+    1: {
+        **{name: {"stream": "venue"} for name in ("mbo", "trades", "statistics")},
+        "packets": {"verdict": "disposition"},
+        "gaps": {"cure": "recovered_by", "ts_cured": "ts_recovered", "touched": "affected"},
+        "day_statistics": {"events_in_doubt": "unverified_events", "losses": "gaps"},
+    },
+    2: {},
+}
+NEW_VALUES: dict[int, dict[str, dict[str, dict[str, str]]]] = {
+    1: {
+        "book_check": {"verdict": {"in_doubt": "unverified", "older": "outdated"}},
+        "gaps": {"cause": {"start": "join"}},
+    },
+    2: {"gaps": {"cause": {"start": "join"}}},
+}
+REWRITTEN = {layout: {*NEW_NAMES[layout], *NEW_VALUES[layout]} for layout in MARKERS}
+# Columns that layouts 1 and 2 did not have: NULL in an upgraded lake.
 LATER_COLUMNS = {
     "ledger": {"content_digest", "clock_offset_ns"}, "status": {"venue"},
     "quality": {"clock_offset_ns", "filled", "incomplete_snapshots"}, "trades": {"expire_date", "btb_cert_indicator"},
@@ -37,7 +58,7 @@ JUDGED_ANEW: dict[str, DifferenceRule] = {
     ),
     "book_state": lambda column, old, new, row: column == "content" or is_doubted(column, old, new, row),
     "day_statistics": lambda column, old, new, row: (
-        column == "last_state"
+        (column, old, new) == ("last_state", 21, 4)
         or (column in ("unverified_events", "gaps") and new > old)
         or (column == "flags" and new == old | JOIN_FLAGS)
     ),
@@ -58,6 +79,16 @@ ROW_KEY = (
     "channel_id", "trading_date", "stream", "seq_version", "sequence", "first_sequence", "msg_index", "entry_index",
     "instrument_id", "ts_interval",
 )  # fmt: skip
+
+
+def renamed(layout: int, name: str, found: pa.Table) -> pa.Table:
+    """Rows of an older layout in the words of this one."""
+    names, values_of = NEW_NAMES[layout].get(name, {}), NEW_VALUES[layout].get(name, {})
+    found = found.rename_columns([names.get(column, column) for column in found.column_names])
+    for column, words in values_of.items():
+        values = [words.get(value, value) for value in found.column(column).to_pylist()]
+        found = found.set_column(found.column_names.index(column), column, pa.array(values, pa.utf8()))
+    return found
 
 
 LEVELS = ("bid_px_00", "ask_px_00", "bid_sz_00", "ask_sz_00", "bid_ct_00", "ask_ct_00")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parity.truth import RebuiltChannels, orders_of
 
-from tests.parity.truth import RebuiltChannels, orders_of
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.instruments.listing import generate_listing

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parity.random_histories import History, as_events, random_history
 
-from tests.parity.random_histories import History, as_events, random_history
 from umdf.book.engine import Books
 from umdf.market.fast.events import FastEventMapper
 from umdf.market.fast.messages import FastMessageMapper

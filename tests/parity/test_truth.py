@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from parity.truth import RebuiltChannels, columns, compare, newest_settlements, orders_of, snapshots_of
 
-from tests.parity.truth import RebuiltChannels, columns, compare, newest_settlements, orders_of, snapshots_of
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.market.families import LAST_PRICE

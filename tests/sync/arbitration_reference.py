@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.sync.arbitration_lines import (
+from sync.arbitration_lines import (
     DATA,
     IN_A_ROW,
     LATE_NS,

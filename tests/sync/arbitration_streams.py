@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from sync.arbitration_lines import DATA, HEARTBEAT, RECOVERED, RESET, Unit
+from sync.arbitration_reference import ReferenceArbiter
 
-from tests.sync.arbitration_lines import DATA, HEARTBEAT, RECOVERED, RESET, Unit
-from tests.sync.arbitration_reference import ReferenceArbiter
 from umdf.sync.arbitration import ArbitrationCounts, ArbitrationResult, LineArbiter, QuarantineReason, StepKind
 from umdf.sync.raw_units import RawUnits
 

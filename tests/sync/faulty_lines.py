@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from tests.sync.small_exchange import INCREMENTAL, INSTRUMENTS, MS, SNAPSHOT, SentPacket
+from sync.small_exchange import INCREMENTAL, INSTRUMENTS, MS, SNAPSHOT, SentPacket
 
 LINE_A, LINE_B, SNAPSHOTS, DEFINITIONS = range(4)  # flows
 HEADER = struct.Struct("<BBHI")  # channel, reserved, sequence version, sequence number; then the sending time

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from exchange.channel_client import SCHEMA, TEMPLATES, KeptPackets, rows_of
 from numpy.typing import NDArray
 
-from tests.exchange.channel_client import SCHEMA, TEMPLATES, KeptPackets, rows_of
 from umdf.exchange.bulk.capture import PUBLISHERS
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.bulk.trading_day import TradingDay

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from tests.sync.small_exchange_model import (
+from sync.small_exchange_model import (
     BID,
     CHANGE,
     CLOSE,
@@ -39,6 +39,7 @@ from tests.sync.small_exchange_model import (
     high_fields,
     phase_fields,
 )
+
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.loader import load
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+from sync.arbitration_lines import NEXT_VERSION, VERSION, A, B, C, Unit, data, heartbeat, requested, reset
+from sync.arbitration_streams import MS, raw_units
 
-from tests.sync.arbitration_lines import NEXT_VERSION, VERSION, A, B, C, Unit, data, heartbeat, requested, reset
-from tests.sync.arbitration_streams import MS, raw_units
 from umdf.sync import arbitration_lines_kernel as lines_kernel
 from umdf.sync.arbitration import (
     ArbitrationResult,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
-from tests.sync.arbitration_streams import Outcome, make_stream, run_kernel, run_reference, settings_of
+from sync.arbitration_streams import Outcome, make_stream, run_kernel, run_reference, settings_of
 
 SEEDS = [*range(20), *(pytest.param(seed, marks=pytest.mark.full_size) for seed in range(20, 60))]
 

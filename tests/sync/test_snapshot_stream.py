@@ -6,9 +6,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from sync.small_exchange import CHANNEL, MS, SCHEMA, SmallExchange
+from sync.small_exchange_model import Instrument
 
-from tests.sync.small_exchange import CHANNEL, MS, SCHEMA, SmallExchange
-from tests.sync.small_exchange_model import Instrument
 from umdf.sync.snapshot_stream import MAX_PAUSE_NS, ReceivedSnapshot, SnapshotStream
 from umdf.sync.unit_codecs import SbeUnits
 from umdf.wire.sbe.compose import Packet, compose

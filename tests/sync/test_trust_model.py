@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sync.faulty_lines import Arrival, Numbering, arrivals, random_faults
+from sync.small_exchange import ALL_INSTRUMENTS, CHANNEL, SCHEMA, SmallExchange
+from sync.small_exchange_model import OrderView, View
 
-from tests.sync.faulty_lines import Arrival, Numbering, arrivals, random_faults
-from tests.sync.small_exchange import ALL_INSTRUMENTS, CHANNEL, SCHEMA, SmallExchange
-from tests.sync.small_exchange_model import OrderView, View
 from umdf.book.views import Level
 from umdf.market.families import NULL, SESSION_HIGH
 from umdf.sync.channel import Channel

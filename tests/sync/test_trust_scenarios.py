@@ -11,8 +11,7 @@ from functools import cache
 from random import Random
 
 import pytest
-
-from tests.sync.recorded_days import (
+from sync.recorded_days import (
     CHANNELS,
     PLAIN,
     RESTART,
@@ -23,7 +22,8 @@ from tests.sync.recorded_days import (
     restarted,
     view_of,
 )
-from tests.sync.trust_scenarios import SCENARIOS
+from sync.trust_scenarios import SCENARIOS
+
 from umdf.sync.until import Until
 
 pytestmark = pytest.mark.xdist_group("trust-scenarios")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from sync.test_channel import PETR4, VALE3, events
 
-from tests.sync.test_channel import PETR4, VALE3, events
 from umdf.sync.waiting_updates import NOTHING_DROPPED, WaitingUpdates
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.sync.recorded_days import (
+from sync.recorded_days import (
     INSTRUMENT_LINE,
     LINE_A,
     LINE_B,

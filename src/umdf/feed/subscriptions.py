@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from umdf.feed.events import (
 )
 from umdf.feed.feed_lines import ChannelKey
 from umdf.market.families import COMMON, NULL, Column
+from umdf.market.news import NewsAssembler
 from umdf.market.rows import Events, Rows, strings_of
 from umdf.sync.trust import Trust
 
@@ -36,7 +37,7 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "trust": (TrustChanged,),
     "state": (StateChanged, EpochStarted, RecorderStopped),
 }
-BOOKS = "books"
+BOOKS, NEWS = "books", "news"
 OF_ROWS = ("ts_event", "rpt_seq", "flags")  # the common columns that are in `values`
 SCHEMAS = (*FAMILIES, *LEVELS, BOOKS, *REPORTS)
 
@@ -91,6 +92,7 @@ class Subscription:
     callback: Callback | None = None
     waiting: deque[Any] = field(default_factory=deque)
     _ids: dict[ChannelKey, tuple[int, frozenset[int]]] = field(default_factory=dict)
+    _news: dict[ChannelKey, NewsAssembler] = field(default_factory=dict)
 
     def offer(self, report: ChannelReport) -> None:
         for item in self._items(report):
@@ -109,11 +111,19 @@ class Subscription:
         ids = self._wanted_ids(feed)
         for events in report.batches:
             if self.schema in FAMILIES:
-                yield from read_rows(feed, events, self.schema, ids)
+                rows = read_rows(feed, events, self.schema, ids)
+                yield from rows if self.schema != NEWS else self._joined(feed, rows)
                 continue
             for change in feed.book_changes(events):
                 if ids is None or change.instrument_id in ids:
                     yield change if self.schema == BOOKS else _levels(feed, change, self.schema)
+
+    def _joined(self, feed: ChannelFeed, rows: Iterator[LiveRow]) -> Iterator[LiveRow]:
+        """News in whole texts: a row for each, at its last part."""
+        assembler = self._news.setdefault(feed.key, NewsAssembler())
+        for row in rows:
+            for news in assembler.add(row.values):
+                yield replace(row, values={**news.row, "text": news.text, "is_complete": news.is_complete})
 
     def _includes(self, symbol: str | None) -> bool:
         return not self.symbols or symbol is None or symbol in self.symbols
