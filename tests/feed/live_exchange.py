@@ -185,6 +185,7 @@ class CheckedClient:
             for number in members:
                 assert feed.channel.book_trust(number).is_healthy, (feed.key, number)
                 assert feed.channel.state_trust(number).is_healthy, (feed.key, feed.channel.state_trust(number))
+                assert feed.channel.definition_trust(number).is_healthy, (feed.key, number)
                 self._assert_equal(feed, number)
             tables = feed.channel.state.to_tables()
             statistics, bands = (pa.table(each) for each in final_statistics(self.exchange.market))

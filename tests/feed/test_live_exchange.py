@@ -101,6 +101,30 @@ def test_a_phase_that_both_lines_have_lost_comes_with_the_snapshots() -> None:
         assert all(feed.totals.gaps for feed in client.feeds)
 
 
+def test_definitions_that_both_lines_have_lost_come_with_the_instrument_stream() -> None:
+    """One was modified (7.2), one deleted (7.3): no book shows it."""
+    lost_s = OPENING_S + 20
+    market = LiveMarket(BY_ORDER, Faults(outages=(Outage("incremental", "", lost_s, lost_s + 0.2),)))
+    lost_ns = market.exchange.now_ns + lost_s * SECOND_NS
+    market.run_alone(OPENING_S)
+    with CheckedClient(market) as client:
+        client.run(2)
+        client.catch_up()
+        client.run((lost_ns - market.exchange.now_ns) / SECOND_NS, 500 * MS)
+        market.exchange.modify_instrument("PETR4", lot=77)
+        market.exchange.delete_instrument("VALE3")
+        client.run_until(lambda: all(feed.state == FeedState.RECOVERING for feed in client.feeds), 20 * MS)
+        trusts = [client.live.definition_trust("PETR4", feed.key.number) for feed in client.feeds]
+        assert not any(trust.is_healthy for trust in trusts)
+        client.catch_up()
+        client.assert_equal_to_the_exchange()
+        for feed in client.feeds:
+            instruments = feed.channel.state.instruments
+            definition = instruments.get(instruments.id_of("PETR4") or 0)
+            assert definition is not None and definition["min_order_qty"] == 77
+            assert instruments.id_of("VALE3") is None
+
+
 WEEK = s.Timetable(
     {s.EQUITIES: {"pre_open": "10:00", "open": "10:02", "pre_close": "10:07", "close": "10:08"},
      s.DERIVATIVES: {"pre_open": "09:58", "open": "10:01", "close": "10:10"}},

@@ -31,18 +31,13 @@ def _channel_differences(simulation: Simulation, channel: FollowedChannel) -> li
     feed, found = channel.feed, list[str]()
     live, publisher, market = feed.channel, channel.publisher, simulation.exchange.market
     last = next(row[2] for row in publisher.sequences() if row[0] == "incremental")
-    # Nothing tells that the message that deleted an instrument was lost: it stays known, and untrusted.
-    unknown = {number for number in feed.instrument_ids() if number not in all_ids(channel, market)}
-    found += [
-        f"{feed.key} {number} was deleted, and is healthy" for number in unknown if live.book_trust(number).is_healthy
-    ]
-    if live.sequence != last or (feed.state != FeedState.LIVE and not unknown):
+    if live.sequence != last or feed.state != FeedState.LIVE:
         found.append(f"{feed.key} is {feed.state} at {live.sequence}, the exchange at {last}")
     found += channel.compare_all()
     listed = publisher.is_member & market.is_listed
     ids = all_ids(channel, market)
     for number in sorted(ids):
-        for trust in (live.book_trust(number), live.state_trust(number)):
+        for trust in (live.book_trust(number), live.state_trust(number), live.definition_trust(number)):
             if not trust.is_healthy:
                 found.append(f"{feed.key} {number} is {trust.level}: {trust.reason}")
     tables, (statistics, bands) = live.state.to_tables(), final_statistics(market)
@@ -72,7 +67,7 @@ def _channel_differences(simulation: Simulation, channel: FollowedChannel) -> li
             sorted(map(tuple, rows[:, [k.I_ID, k.I_STATE, k.I_PHASE]].tolist()), key=str),
         ),
         "instruments": (
-            sorted(_definition(live, number) for number in live.state.instruments.ids() if number not in unknown),
+            sorted(_definition(live, number) for number in live.state.instruments.ids()),
             sorted(
                 (int(number), spec.symbol, spec.lot, spec.match_type)
                 for number, spec in zip(rows[:, k.I_ID], specs, strict=True)

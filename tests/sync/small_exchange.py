@@ -124,7 +124,7 @@ class SmallExchange:
         self._end_packet()
 
     def rest(self) -> None:
-        """Nothing happens any more: heartbeats, a whole list of instruments, two whole snapshot loops."""
+        """Nothing happens any more: heartbeats, two whole lists of instruments and snapshot loops."""
         self._end_packet()
         self._snapshot_loop = []
         self.instrument_loop()
@@ -133,6 +133,7 @@ class SmallExchange:
             self.heartbeat()
             while not self.snapshot_step():
                 pass
+        self.instrument_loop()
         self.heartbeat()
 
     def pause(self, ms: int) -> None:
@@ -392,6 +393,7 @@ class SmallExchange:
     def instrument_loop(self) -> None:
         self._end_packet()
         self._numbers[INSTRUMENTS] = 0
-        for found in self.instruments.values():
-            self._add_loop_packet(INSTRUMENTS, [found.definition("A")])
+        total = len(self.instruments)
+        for number, found in enumerate(self.instruments.values(), 1):
+            self._add_loop_packet(INSTRUMENTS, [found.definition("A", total, is_last=number == total)])
         self._add_loop_packet(INSTRUMENTS, [(1, {})])

@@ -94,7 +94,7 @@ class Instrument:
         state = phase if self.own_state is None else self.own_state
         return View(tuple(sides[0]), tuple(sides[1]), last, len(self.trades), high, state)
 
-    def definition(self, action: str) -> Message:
+    def definition(self, action: str, total: int = 1, *, is_last: bool = True) -> Message:
         return 12, {
             "securityID": self.instrument_id,
             "securityExchange": "BVMF",
@@ -104,7 +104,8 @@ class Instrument:
             "securityUpdateAction": action,
             "securityType": 3,
             "securitySubType": 1,
-            "totNoRelatedSym": 1,
+            "totNoRelatedSym": total,
+            "lastFragment": int(is_last),
             "issueDate": 1,
             "asset": self.group,
             "cfiCode": "ESXXXX",

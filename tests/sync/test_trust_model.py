@@ -72,6 +72,17 @@ class Scenario:
         at = channel.epoch or 0, channel.sequence
         return self.exchange.truth[self.renumbered.get(at, at)]
 
+    def wrong_definitions(self, channel: Channel) -> list[int]:
+        """Instruments that are defined and do not exist, or the reverse, now and later: lists may be ahead."""
+        at, known = (channel.epoch or 0, channel.sequence), channel.state.instruments
+        later = [truth for when, truth in self.exchange.truth.items() if when >= self.renumbered.get(at, at)]
+        return [
+            number
+            for number in ALL_INSTRUMENTS
+            if channel.definition_trust(number).is_healthy
+            and all((number in known) != (number in truth) for truth in later)
+        ]
+
 
 def scenario(seed: int, packets: int = 150) -> Scenario:
     random = Random(seed)
@@ -121,7 +132,7 @@ def wrong_values(channel: Channel, truth: dict[int, View]) -> list[str]:
         if not book_trust.is_healthy:
             continue
         right, seen = truth.get(number, NOTHING), shown(channel, number)
-        # Nothing tells that the message that deleted an instrument was lost.
+        # Only its definition's trust tells that the message that deleted an instrument may have been lost.
         ignored = {"state"} if number not in truth or not channel.state_trust(number).is_healthy else set()
         if channel.trades_incomplete(number):
             ignored.add("trades")
@@ -145,7 +156,9 @@ def test_nothing_wrong_is_shown_as_right(sized: Callable[[int, int], int]) -> No
             client.feed([arrival])
             if client.channel.epoch is not None:
                 wrong = wrong_values(client.channel, case.truth(client.channel))
-                assert not wrong, f"seed {seed}, packet {number}, sequence {client.channel.sequence}: {wrong}"
+                where = f"seed {seed}, packet {number}, sequence {client.channel.sequence}"
+                assert not wrong, f"{where}: {wrong}"
+                assert not case.wrong_definitions(client.channel), where
         assert_all_known(client, case)
 
 
@@ -155,6 +168,8 @@ def report(channel: Channel) -> dict[int, Any]:
         number: (
             channel.book_trust(number),
             channel.state_trust(number),
+            channel.definition_trust(number),
+            number in channel.state.instruments,
             channel.trades_incomplete(number),
             shown(channel, number),
         )
@@ -189,4 +204,6 @@ def assert_all_known(client: Client, case: Scenario) -> None:
     for instrument in exchange.instruments:
         trust = channel.state_trust(instrument)
         assert trust.is_healthy, f"seed {case.seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
-        assert instrument in channel.state.instruments, f"seed {case.seed}: {instrument} is not defined"
+        trust = channel.definition_trust(instrument)
+        assert trust.is_healthy, f"seed {case.seed}: {instrument} is {trust.level} after quiet time: {trust.reason}"
+    assert channel.state.instruments.ids() == sorted(exchange.instruments), f"seed {case.seed}"

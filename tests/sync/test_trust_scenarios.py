@@ -91,10 +91,12 @@ def test_what_is_shown_as_right_is_right(name: str, sized: Sized) -> None:
             client.session.finish()
             assert not (wrong := wrong_values(client, day, first_epoch)), f"{where}, at the end: {wrong}"
             if scenario.heals:
-                existing = (n for n in day.ids if day.truth(n, END) is not None)
-                states = {number: client.channel.state_trust(number) for number in existing}
-                doubted = {number: str(trust.reason) for number, trust in states.items() if not trust.is_healthy}
-                assert not doubted, where
+                existing, channel = [n for n in day.ids if day.truth(n, END) is not None], client.channel
+                for trust_of in (channel.state_trust, channel.definition_trust):
+                    trusts = {number: trust_of(number) for number in existing}
+                    doubted = {number: str(trust.reason) for number, trust in trusts.items() if not trust.is_healthy}
+                    assert not doubted, where
+                assert channel.state.instruments.ids() == sorted(existing), where
             if scenario.day != RESTART:  # what was at a moment: nothing of the future is shown
                 moment = random.choice([packet.last for packet in day.sent if packet.last])
                 client = Client(day.settings, Until(sequence=moment))

@@ -289,7 +289,7 @@ SCENARIOS = {
     "loss of an Empty Book and what was sent again": Scenario(about("empty book", resent=12)),
     "loss of group phases": Scenario(about("status of many", count=3)),
     "loss of statuses": Scenario(about("status", count=3)),
-    "loss of definitions": Scenario(about("definition", count=2), heals=False),
+    "loss of definitions": Scenario(about("definition", count=2)),
     "loss of statistics": Scenario(about("statistics", count=4)),
     "loss at the start": Scenario(loss(1, 12, 0.0, 0.01)),
     "loss before a silence": Scenario(loss_at_end(1), heals=False),

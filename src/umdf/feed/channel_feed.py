@@ -87,7 +87,8 @@ class ChannelFeed:
         )
         self._session_key = PROTOCOLS[self.key.protocol], self.key.number
         # A channel of news alone has no instruments to wait for.
-        self._is_list_complete = "instruments" not in addresses.streams or addresses.book == "none"
+        self._has_list = "instruments" in addresses.streams and addresses.book != "none"
+        self._is_list_complete = not self._has_list
         self._events: list[FeedEvent] = []
         self._batches: list[Events] = []
         self._untrusted: dict[int, Trust] = {}  # instruments that are not healthy
@@ -193,7 +194,9 @@ class ChannelFeed:
         # Once it was complete: instruments that are deleted later leave fewer than the list had.
         self._is_list_complete |= channel.state.instruments.is_complete
         # Phases and states too: a lost change of a phase shows in no book, and only snapshots answer it (11.4).
-        if found or not all(channel.state_trust(number).is_healthy for number in ids):
+        # Definitions: only the missing units or the instrument stream answer (7.2, 7.3).
+        is_in_doubt = self._has_list and channel.definition_gap() is not None
+        if found or is_in_doubt or not all(channel.state_trust(number).is_healthy for number in ids):
             self._signal(Signal.UNTRUSTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)

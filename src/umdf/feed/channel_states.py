@@ -10,15 +10,15 @@ from umdf.sync.stream_detection import StreamKind
 class FeedState(StrEnum):
     WAITING = "waiting"  # nothing was received yet
     SYNCHRONIZING = "synchronizing"  # instruments and snapshots come; incrementals wait for them
-    LIVE = "live"  # every book, phase and state is healthy
+    LIVE = "live"  # every book, phase, state and definition is healthy
     RECOVERING = "recovering"  # something was lost; what it may have affected is not healthy
     SILENT = "silent"  # nothing on any line for 3 × the interval of heartbeats (4.1.1)
 
 
 class Signal(StrEnum):
     RECEIVED = "received"
-    HEALTHY = "healthy"  # all instruments are known, and all books, phases and states healthy
-    UNTRUSTED = "untrusted"  # a book, phase or state is unverified or stale
+    HEALTHY = "healthy"  # all instruments are known; all books, phases, states and definitions healthy
+    UNTRUSTED = "untrusted"  # a book, phase, state or definition is not healthy
     EPOCH_STARTED = "epoch started"  # the numbering started again: as at the start of the day (4.2.8)
     FELL_SILENT = "fell silent"
 

@@ -159,6 +159,10 @@ class Live:
         feed, number = self.client.find(symbol, channel)
         return feed.channel.book_trust(number)
 
+    def definition_trust(self, symbol: str, channel: int | None = None) -> Trust:
+        feed, number = self.client.find(symbol, channel)
+        return feed.channel.definition_trust(number)
+
     def instrument(self, symbol: str, channel: int | None = None) -> InstrumentView:
         """Phase, state and statistics of a symbol."""
         feed, number = self.client.find(symbol, channel)

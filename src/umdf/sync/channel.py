@@ -5,6 +5,8 @@
     channel.apply_late(events)           # units of a reported gap that arrived after all
     channel.contradict(sequence, events) # a unit came with two contents
     channel.apply_snapshots(snapshots)   # snapshots of the snapshot stream
+    channel.apply_instruments(events)    # definitions of the instrument stream
+    channel.apply_list(instruments)      # a loop of it that was received completely
     channel.book_trust(instrument_id)    # healthy, unverified or stale, with the reason
 
 Invariant: nothing wrong is shown as right. A book is healthy only if its whole history is known: from its first update
@@ -27,6 +29,8 @@ from umdf.market.phases import BEFORE_ALL, Phases
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync import update_gate_kernel as k
+from umdf.sync.definitions.definition_trust import DefinitionTrust, deletions
+from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import Gap, GapCause, GapLedger
 from umdf.sync.gated_updates import GatedUpdates
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
@@ -51,7 +55,7 @@ class Channel:
         self._updates = GatedUpdates(state, self.gaps, statuses_have_rpt_seq=self._statuses_have_rpt_seq)
         self.books, self.trust, self.phases = self._updates.books, self._updates.trust, self._updates.phases
         self.state = state
-        self._queue = SnapshotQueue()
+        self._queue, self._definitions = SnapshotQueue(), DefinitionTrust()
 
     # Input, in the order of the incremental stream.
 
@@ -62,7 +66,7 @@ class Channel:
         self.epoch, self.sequence = epoch, first - 1
         if is_first:
             if first > 1:
-                self.gaps.open(Gap(epoch, 1, first - 1, ts_recv, GapCause.JOIN))
+                self._open(Gap(epoch, 1, first - 1, ts_recv, GapCause.JOIN))
                 self.state.phases.has_unknown_start = True
             return
         instruments = self.state.instruments
@@ -71,11 +75,15 @@ class Channel:
         self._reset(state)
         state.phases.has_unknown_start = True
         self.gaps.start_epoch()
-        self.gaps.open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
+        self._open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
+
+    def _open(self, gap: Gap) -> None:
+        self.gaps.open(gap)
+        self._definitions.open_gap(gap)
 
     def open_gap(self, gap: Gap) -> None:
         """Units are missing: every instrument is unverified until an update or snapshot shows that it is unaffected."""
-        self.gaps.open(gap)
+        self._open(gap)
         self.state.phases.has_losses = True
         self.sequence = max(self.sequence, gap.last)
         self._use_snapshots()
@@ -117,6 +125,8 @@ class Channel:
             self.sequence, self.ts_send = max(self.sequence, int(units.sequence[-1])), int(units.ts_send[-1])
         groups = self.phases.groups_after_losses(events, self.gaps) if "status" in events.families else []
         self._updates.apply(events)
+        if (last_list := self._definitions.follow(events)) is not None:
+            self.apply_list(last_list)
         for group in groups:  # another one, which is lost, may have reset statistics (11.3)
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence
@@ -128,8 +138,10 @@ class Channel:
         """Units of reported gaps: what was waiting for them can follow."""
         for unit, sequence in enumerate(events.units.sequence.tolist()):
             part = self._updates.without_deleted(events.of_units(np.array([unit])))
+            part = self._definitions.newer_late(part)
             self.gaps.fill(sequence)
             waiting = self._updates.apply(part)
+            self._definitions.note(part)
             self.messages += len(part.rows("mbo"))
             self._updates.retry(waiting)
             self._use_snapshots()
@@ -139,7 +151,7 @@ class Channel:
         that it may have affected is stale until a later snapshot shows it. None: the other content is not known."""
         if sequence > self.sequence or self.epoch is None or self.gaps.is_missing(sequence):
             return
-        self.gaps.open(Gap(self.epoch, sequence, sequence, ts_recv, GapCause.CONFLICT))
+        self._open(Gap(self.epoch, sequence, sequence, ts_recv, GapCause.CONFLICT))
         self.state.phases.has_losses = True
         families = {} if events is None else events.families
         named = {number for rows in families.values() for number in rows.column("instrument_id").tolist()}
@@ -151,11 +163,22 @@ class Channel:
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
-        definitions = {"definition": np.ones(len(events.rows("definition")), np.bool_)}
+        definitions = {"definition": self._definitions.newer_listed(events.rows("definition"), events.units)}
         changes = self._updates.apply_state(events.take(definitions), "instruments")
         for instrument_id in changes.added:  # what its group was told before its definition came was not told to it
             if resets := self.phases.resets_since(instrument_id, BEFORE_ALL):
                 self._updates.suspects[instrument_id] = max(when for when, _ in resets)
+
+    def apply_list(self, found: InstrumentList) -> None:
+        """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3)."""
+        is_doubted = self.definition_gap() is not None
+        if not self._definitions.verify(found, self.gaps) or not is_doubted or self.epoch is None:
+            return
+        # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
+        left = self._updates.deleted.keys() & self.instrument_ids()
+        lacking = sorted({*self.state.instruments.ids(), *left} - found.instrument_ids)
+        if lacking:
+            self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, lacking))
 
     def apply_snapshots(self, snapshots: Snapshots, received: int | NDArray[np.int64] | None = None) -> None:
         """Snapshots of the current epoch, received when the stream was at a sequence (default: now). Only instruments
@@ -223,6 +246,16 @@ class Channel:
         """Trust in an instrument's phase and state."""
         trust = self.book_trust(instrument_id)
         return self.phases.trust_of(instrument_id, self.gaps) if trust.is_healthy else trust
+
+    def definition_gap(self) -> Gap | None:
+        """The first gap in which definitions may have changed unseen."""
+        return self._definitions.first_gap(self.gaps)
+
+    def definition_trust(self, instrument_id: int) -> Trust:
+        """Trust in an instrument's definition, and in that it still exists."""
+        if instrument_id not in self.state.instruments and instrument_id not in self._updates.deleted:
+            return unverified("no definition of it was received")
+        return self._definitions.trust_of(instrument_id, self.gaps)
 
     def trades_incomplete(self, instrument_id: int) -> bool:
         """Whether trades of the session may be missing from those seen."""

@@ -26,12 +26,14 @@ from umdf.market.rows import Events, no_units
 from umdf.sync.arbitration import ArbitrationResult, LineArbiter, Step, StepKind
 from umdf.sync.arrivals import Arrival, PendingUnits, in_order, released
 from umdf.sync.channel import Channel
+from umdf.sync.definitions.list_loops import ListLoops
 from umdf.sync.gaps import Gap, GapCause
 from umdf.sync.raw_units import UnitKind
 from umdf.sync.snapshot_stream import (
     EarlySnapshots,
     Received,
     ReceivedDefinitions,
+    ReceivedList,
     ReceivedPhases,
     ReceivedSnapshot,
     SnapshotHeader,
@@ -77,6 +79,7 @@ class _ChannelInput:
     arbiter: LineArbiter
     incremental: list[PendingUnits] = field(default_factory=list)
     instruments: list[PendingUnits] = field(default_factory=list)
+    lists: ListLoops = field(default_factory=ListLoops)
     snapshots: dict[int, SnapshotStream] = field(default_factory=dict)  # by stream
     early: EarlySnapshots = field(default_factory=EarlySnapshots)
     epoch_start: Arrival = (0, 0)  # of the current epoch, if it is not the first one
@@ -195,18 +198,22 @@ class Session:
         return found
 
     def _read_definitions(self, feed: _ChannelInput, incremental: Events) -> list[Received]:
-        """Definitions of the instrument stream that change something, a unit each."""
+        """Definitions of the instrument stream that change something, a unit each, and complete lists."""
         if not feed.instruments:
             return []
         units, arrivals = in_order(feed.instruments)
         feed.instruments.clear()
-        events = feed.codec.decode(units).events
+        decoded = feed.codec.decode(units)
+        lists, events = feed.lists.read(units, decoded), decoded.events
         rows, instruments = events.rows("definition"), feed.channel.state.instruments
         instruments.update_list_totals(rows)
         is_changed = instruments.differing(rows)
-        is_changed |= np.isin(rows.column("instrument_id"), incremental.rows("definition").column("instrument_id"))
+        may_change = {*incremental.rows("definition").column("instrument_id").tolist()}
+        may_change.update(*(set(instruments.ids()) - found.instrument_ids for _, found in lists))
+        is_changed |= np.isin(rows.column("instrument_id"), list(may_change))
         changed = np.unique(rows.unit[is_changed]).tolist()
-        return [ReceivedDefinitions(arrivals[unit], events.of_units(np.array([unit]))) for unit in changed]
+        definitions = [ReceivedDefinitions(arrivals[unit], events.of_units(np.array([unit]))) for unit in changed]
+        return [*definitions, *(ReceivedList(arrivals[unit], found) for unit, found in lists)]
 
     def _deliver(
         self,
@@ -246,6 +253,9 @@ class Session:
                 self._apply_step(feed, found, at, result)
             elif isinstance(found, ReceivedDefinitions):
                 feed.channel.apply_instruments(found.events)
+            elif isinstance(found, ReceivedList):
+                if not feed.is_past:
+                    feed.channel.apply_list(found.instruments)
             else:
                 feed.channel.forget_snapshots()
         self._apply_rows(key, feed, delivery, row, len(result.units), waiting)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from umdf.market.families import NULL
 from umdf.market.rows import Events
 from umdf.sync.arrivals import Arrival
+from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.raw_units import RawUnits, concat_units
 from umdf.sync.snapshots import Snapshots, find_snapshots
 from umdf.sync.unit_codecs import UnitCodec
@@ -73,7 +74,15 @@ class ReceivedDefinitions:
     events: Events
 
 
-Received = ReceivedPhases | ReceivedSnapshot | NumberingRestart | ReceivedDefinitions
+@dataclass(frozen=True, eq=False)
+class ReceivedList:
+    """A loop of the instrument stream, when its last part was there."""
+
+    at: Arrival
+    instruments: InstrumentList
+
+
+Received = ReceivedPhases | ReceivedSnapshot | NumberingRestart | ReceivedDefinitions | ReceivedList
 
 
 @dataclass

@@ -179,6 +179,9 @@ def close_unfinished(manifest: Manifest) -> list[Path]:
     """Close and list the files that a killed recorder left open; returns them. Call it with the directory locked."""
     closed = []
     for part in sorted(manifest.directory.glob(f"*.pcap{PART_SUFFIX}")):
+        if not part.stat().st_size:  # it was killed before anything was written
+            part.unlink()
+            continue
         path = part.with_name(part.name.removesuffix(PART_SUFFIX))
         first_ns = last_ns = packets = end = 0
         with open_capture(part) as capture:

@@ -1,0 +1,112 @@
+"""Trust in the definitions of instruments.
+
+After a gap a definition is unverified: its change may have been lost (7.2, 7.3). The missing units answer; so does a
+later definition of the instrument, which has all of its characteristics (7.2); and so does a complete list of the
+instrument stream that began after the gap, which also shows what was deleted.
+
+Invariant: a list is believed only if nothing was lost or defined on the incremental stream from its begin on, and an
+older definition never replaces a newer one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.market.families import FAMILIES, NULL
+from umdf.market.rows import Events, Rows, Units
+from umdf.sync.definitions.list_loops import InstrumentList
+from umdf.sync.gaps import NO_GAP, Gap, GapLedger
+from umdf.sync.trust import HEALTHY, Trust, unverified
+
+# What was sent before the first unit after a gap is in a list that was sent so much later, or, if there is no such
+# unit yet, in one that was received so long after the gap was found.
+MARGIN_NS = 500_000_000
+DELETE = ord("D")
+
+
+class DefinitionTrust:
+    """Of one epoch of a channel."""
+
+    def __init__(self) -> None:
+        self._verified = NO_GAP  # up to this sequence, for all instruments
+        self._lost_ns = NULL  # when it was last found that something is missing
+        self._sent_ns: int | None = NULL  # when the first unit after it was sent; None: there is none yet
+        self.last_list: InstrumentList | None = None
+        self._defined_ns = NULL  # when a definition was last sent on the incremental stream
+        self._definitions: dict[int, tuple[int, int]] = {}  # the last one there: sequence, time of sending
+
+    # What happens.
+
+    def open_gap(self, gap: Gap) -> None:
+        self._lost_ns, self._sent_ns = max(self._lost_ns, gap.ts_recv), None
+
+    def follow(self, events: Events) -> InstrumentList | None:
+        """Events that are applied in order. Returns the last list, if it may answer a gap that was found after it."""
+        is_first = self._sent_ns is None and len(events.units) > 0
+        if is_first:
+            self._sent_ns = int(events.units.ts_send[0])
+        self.note(events)
+        return self.last_list if is_first else None
+
+    def note(self, events: Events) -> None:
+        """Definitions of the incremental stream that are applied."""
+        if "definition" not in events.families:
+            return
+        rows, units = events.rows("definition"), events.units
+        columns = rows.column("instrument_id"), units.sequence[rows.unit], units.ts_send[rows.unit]
+        for number, sequence, ts_send in zip(*(column.tolist() for column in columns), strict=True):
+            self._definitions[number] = sequence, ts_send
+            self._defined_ns = max(self._defined_ns, ts_send)
+
+    def verify(self, found: InstrumentList, gaps: GapLedger) -> bool:
+        """Whether the list shows all definitions after every gap."""
+        self.last_list = found
+        is_later = found.ts_recv > self._lost_ns + MARGIN_NS or (
+            self._sent_ns is not None and found.ts_send > self._sent_ns + MARGIN_NS
+        )
+        is_later &= found.ts_send > self._defined_ns
+        if is_later:
+            self._verified = max(self._verified, gaps.latest)
+        return is_later
+
+    def newer_late(self, late: Events) -> Events:
+        """Late events, without definitions that later ones have replaced."""
+        rows = late.rows("definition")
+        if not len(rows):
+            return late
+        known = [max(self._verified, self._sequence_of(each)) for each in rows.column("instrument_id").tolist()]
+        masks = {name: np.ones(len(some), np.bool_) for name, some in late.families.items()}
+        masks["definition"] = late.units.sequence[rows.unit] > np.array(known, np.int64)
+        return late.take(masks)
+
+    def newer_listed(self, rows: Rows, units: Units) -> NDArray[np.bool_]:
+        """Which definitions of the instrument stream were sent after those of the incremental stream."""
+        found = (self._definitions.get(each, (NO_GAP, NULL))[1] for each in rows.column("instrument_id").tolist())
+        known = np.fromiter(found, np.int64, len(rows))
+        return (units.ts_send[rows.unit] > known) | (known == NULL)
+
+    # What is known.
+
+    def first_gap(self, gaps: GapLedger, instrument_id: int | None = None) -> Gap | None:
+        """The first gap in which the definition of an instrument, or of any, may have changed."""
+        return gaps.first_after(
+            self._verified if instrument_id is None else max(self._verified, self._sequence_of(instrument_id))
+        )
+
+    def trust_of(self, instrument_id: int, gaps: GapLedger) -> Trust:
+        gap = self.first_gap(gaps, instrument_id)
+        return HEALTHY if gap is None else unverified(f"its definition may have changed: {gap.reason}")
+
+    def _sequence_of(self, instrument_id: int) -> int:
+        return self._definitions.get(instrument_id, (NO_GAP, NULL))[0]
+
+
+def deletions(channel: int, epoch: int, sequence: int, found: InstrumentList, instrument_ids: list[int]) -> Events:
+    """Instruments that a list does not have, as if their deletion had been received."""
+    count = len(instrument_ids)
+    columns = {"instrument_id": np.array(instrument_ids, np.int64), "action": np.full(count, DELETE, np.uint8)}
+    zeros = np.zeros(count, np.uint16)
+    rows = Rows(FAMILIES["definition"], np.zeros(count, np.uint32), zeros, np.arange(count, dtype=np.uint16), columns)
+    one = (np.array([value], np.int64) for value in (epoch, sequence, found.ts_send, found.ts_recv))
+    return Events(Units(np.array([channel], np.int16), *one), {"definition": rows})
