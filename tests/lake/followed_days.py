@@ -23,6 +23,7 @@ from umdf.lake.ingest_settings import IngestSettings
 from umdf.lake.plan.frontier import FollowSettings
 from umdf.lake.plan.planner import DayPosition
 from umdf.lake.runtime.local_runner import LocalRunner
+from umdf.market.families import SNAPSHOT
 from umdf.transport.recording import closed_files
 
 SECOND_NS = 10**9
@@ -92,10 +93,16 @@ def behind(files: Sequence[Path], word: str, by: int) -> list[Path]:
 
 
 def up_to(table: pa.Table, edge: DayPosition, ranks: dict[int, int]) -> pa.Table:
-    """The rows of a whole day that stand before its frontier."""
+    """The rows of a whole day that stand before its frontier. A snapshot after a silence belongs behind the last number
+    before it, but is not known until it is received."""
     versions = pa.array([*ranks], table["seq_version"].type)
     rank = pc.take(pa.array([*ranks.values()], pa.int64()), pc.index_in(table["seq_version"], versions))
     here = pc.and_(pc.equal(rank, edge.rank), pc.less_equal(table["sequence"], edge.number))
+    if "flags" in table.schema.names:
+        is_snapshot = pc.not_equal(pc.bit_wise_and(table["flags"], SNAPSHOT), 0)
+        is_later = pc.greater(table["ts_recv"].cast(pa.int64()), edge.ts_unnumbered)
+        is_at_edge = pc.equal(table["sequence"], edge.number)
+        here = pc.and_not(here, pc.and_(is_at_edge, pc.and_(is_snapshot, is_later)))
     return table.filter(pc.or_(pc.less(rank, edge.rank), here))
 
 
