@@ -177,7 +177,7 @@ def test_what_was_seen_meets_its_check(expectation: Expectation, observation: Ob
 
 
 @pytest.mark.parametrize(("expectation", "observation", "said"), NOT_MET)
-def test_what_is_missing_or_wrong_is_said(expectation: Expectation, observation: Observation, said: str) -> None:
+def test_what_is_missing_or_wrong_is_reported(expectation: Expectation, observation: Observation, said: str) -> None:
     assert said in (expectation.failure(observation) or "nothing is wrong")
 
 

@@ -166,11 +166,11 @@ def test_explain_shows_presence_map_bit_and_origin_of_a_value(day: Path, capsys:
 def test_a_message_in_chunks_is_explained_whole_from_any_of_them(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for packet, number in ((2, 3), (3, 1), (4, 2)):
         assert run(["explain", str(day), "--packet", str(packet), "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        header = {line["name"]: line["value"] for line in told["lines"] if "value" in line}
+        result = json.loads(capsys.readouterr().out)
+        header = {line["name"]: line["value"] for line in result["lines"] if "value" in line}
         assert (header["NoChunks"], header["CurrentChunk"]) == (3, number)
-        assert told["lines"][-1]["name"] == f"chunk {number} of 3"
-        (message,) = told["messages"]
+        assert result["lines"][-1]["name"] == f"chunk {number} of 3"
+        (message,) = result["messages"]
         assert (message["sequence"], message["packets"], message["bytes"]) == (3, [3, 4, 2], len(THREE))
         raw = "".join(line.get("raw", "") for line in message["lines"])
         assert raw == THREE.hex()  # each byte once, in order
@@ -193,8 +193,8 @@ def test_chunks_of_the_next_loop_are_not_mixed_in(tmp_path: Path, capsys: pytest
         writer.write(203, frame(3, other[half:], 2, 2), *FLOW)
         writer.write(204, frame(7, THREE[:half], 4, 2), *FLOW)
     assert run(["explain", str(path), "--packet", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert "messages" not in told and "belong to different messages" in told["lines"][-1]["meaning"]
+    result = json.loads(capsys.readouterr().out)
+    assert "messages" not in result and "belong to different messages" in result["lines"][-1]["meaning"]
     assert run(["explain", str(path), "--packet", "104", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["messages"]
     assert found["packets"] == [103, 104] and found["bytes"] == len(other)

@@ -47,8 +47,8 @@ def test_the_demo_lake_is_a_lake_and_is_not_made_twice(
     assert run(["lake", "demo", str(demo)]) == 3
     assert "already exists; use a new or empty directory" in capsys.readouterr().err
     assert run(["lake", "demo", str(tmp_path / "small"), "--messages", "20000", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["events"] > 4_000 and told["gaps"] > 0 and len(told["next"]) == 5
+    result = json.loads(capsys.readouterr().out)
+    assert result["events"] > 4_000 and result["gaps"] > 0 and len(result["next"]) == 5
 
 
 def test_the_notebook_runs_from_its_first_cell_to_its_last(notebook: tuple[Path, list[str]]) -> None:

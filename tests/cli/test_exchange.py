@@ -16,11 +16,11 @@ SMALL = ["--messages", "1000", "--instruments", "10"]
 def test_a_capture_is_written_and_summarized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "day"
     assert run(["exchange", "capture", *SMALL, str(out), "--seed", "3", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    result = json.loads(capsys.readouterr().out)
     listed = [json.loads(line) for line in (out / "capture" / "manifest.jsonl").read_text().splitlines()]
-    assert told["files"] == len(listed) == len(list((out / "capture").glob("*.pcap")))
-    assert told["bytes"] == sum(file.stat().st_size for file in (out / "capture").glob("*.pcap"))
-    assert told["messages"] >= 1_000 and told["messages_per_s"] > 0
+    assert result["files"] == len(listed) == len(list((out / "capture").glob("*.pcap")))
+    assert result["bytes"] == sum(file.stat().st_size for file in (out / "capture").glob("*.pcap"))
+    assert result["messages"] >= 1_000 and result["messages_per_s"] > 0
     session = json.loads((out / "session.json").read_text())
     assert session["settings"]["seed"] == 3
     streams = session["channels"][0]["protocols"]["sbe"]["streams"]

@@ -37,10 +37,10 @@ def test_ingest_prints_a_summary_and_warns_about_gaps(
     command = ["ingest", str(day / "capture" / "manifest.jsonl"), "--lake", str(tmp_path / "lake"), *TABLES, "--json"]
     assert run(command) == 0
     shown = capsys.readouterr()
-    told = json.loads(shown.out)
-    assert (told["new"], told["known"], told["commit"]) == (4, 0, 1) and told["messages"] > 2_500
-    assert told["rows"]["packets"] > 1_000 and told["gaps"] == told["rows"]["gaps"] > 0
-    lost = f"{told['missing_sequences']:,} sequence numbers lost in {told['gaps']:,} gaps"
+    result = json.loads(shown.out)
+    assert (result["new"], result["known"], result["commit"]) == (4, 0, 1) and result["messages"] > 2_500
+    assert result["rows"]["packets"] > 1_000 and result["gaps"] == result["rows"]["gaps"] > 0
+    lost = f"{result['missing_sequences']:,} sequence numbers lost in {result['gaps']:,} gaps"
     assert lost in json.loads(shown.err)["warning"]
     assert run(command[:-1]) == 0
     assert "0 new files, 4 already in the lake" in capsys.readouterr().out
@@ -50,8 +50,8 @@ def test_lake_commands(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lake", "status", str(lake)]) == 0
     assert "packets" in capsys.readouterr().out
     assert run(["lake", "status", str(lake), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["marker"]["number"] == 1 and told["orphans"]["files"] == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["marker"]["number"] == 1 and result["orphans"]["files"] == 0
     assert run(["--json", "lake", "verify", str(lake), "--deep"]) == 0
     assert json.loads(capsys.readouterr().out) == []
     assert run(["lake", "ddl", str(lake)]) == 0
@@ -67,9 +67,9 @@ def test_a_row_is_explained_to_its_bits(lake: Path, capsys: pytest.CaptureFixtur
     row = open_snapshot(lake).arrow_table("execution_summary").to_pylist()[0]
     key = f"execution_summary:72:{row['seq_version']}:{row['sequence']}:{row['msg_index']}"
     assert run(["explain", "--lake", str(lake), "--row", key, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["ts_recv"] == row["ts_recv"]
-    fields = {line["name"]: line.get("value") for line in told["lines"]}
+    result = json.loads(capsys.readouterr().out)
+    assert result["ts_recv"] == row["ts_recv"]
+    fields = {line["name"]: line.get("value") for line in result["lines"]}
     assert fields["sequenceNumber"] == row["sequence"] and "ExecutionSummary_55" in fields
 
 
@@ -123,8 +123,8 @@ def test_an_input_is_forgotten_and_a_configuration_is_remembered(
     assert run(["lake", "forget", lake, "nothing.pcap", "--no-spark"]) == 3
     assert "unknown input: nothing.pcap; inputs are listed in the table ledger: " in capsys.readouterr().err
     assert run(["lake", "forget", lake, str(files[0]), "--no-spark", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["path"], told["commit"]) == (str(files[0]), 2)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["path"], result["commit"]) == (str(files[0]), 2)
 
 
 @pytest.mark.parametrize(

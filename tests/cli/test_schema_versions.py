@@ -1,4 +1,4 @@
-"""Traffic of another version than the schema's: told once, by every command that decodes."""
+"""Traffic of another version than the schema's: reported once, by every command that decodes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def schema(tmp_path: Path) -> str:
 
 def warnings(capsys: Shown) -> tuple[list[dict[str, Any]], list[str]]:
     out, err = capsys.readouterr()
-    told = [json.loads(line)["warning"] for line in err.splitlines()]
-    return [json.loads(line) for line in out.splitlines()], [each for each in told if "the traffic is of" in each]
+    result = [json.loads(line)["warning"] for line in err.splitlines()]
+    return [json.loads(line) for line in out.splitlines()], [each for each in result if "the traffic is of" in each]
 
 
 def test_books_of_an_old_capture_with_a_new_schema_are_healthy_and_the_difference_is_reported(
@@ -55,22 +55,22 @@ def test_books_of_an_old_capture_with_a_new_schema_are_healthy_and_the_differenc
 ) -> None:
     day = capture(tmp_path / "day.pcap", 8)
     assert run(["book", str(day), "--sbe-schema", schema, "--json"]) == 0
-    [book], told = warnings(capsys)
+    [book], result = warnings(capsys)
     assert (book["bid"], book["ask"], book["stale"]) == ("9", "9.5", None)
-    assert told == [
+    assert result == [
         f"the traffic is of version 8, the schema {schema} of version 16: "
         "fields that had another name or place then are absent"
     ]
     assert run(["book", str(day), "--json"]) == 0
-    [ours], told = warnings(capsys)
-    assert ours == book and not told
+    [ours], result = warnings(capsys)
+    assert ours == book and not result
 
 
 def test_decode_reports_it_once_for_all_files(tmp_path: Path, schema: str, capsys: Shown) -> None:
     days = [str(capture(tmp_path / f"{version}.pcap", version)) for version in (8, 9, 8)]
     assert run(["decode", *days, "--sbe-schema", schema, "--json"]) == 0
-    messages, told = warnings(capsys)
-    assert len(messages) == 12 and len(told) == 1 and "of versions 8 to 9, the schema" in told[0]
+    messages, result = warnings(capsys)
+    assert len(messages) == 12 and len(result) == 1 and "of versions 8 to 9, the schema" in result[0]
     assert all("mDEntrySize" not in m["fields"] for m in messages if m["template_id"] == 51)
     assert run(["decode", *days, "--json"]) == 0
     assert not warnings(capsys)[1]
@@ -81,8 +81,8 @@ def test_an_ingest_reports_traffic_that_is_newer_than_our_schema(tmp_path: Path,
         day = capture(tmp_path / f"{version}.pcap", version)
         lake = tmp_path / f"lake-{version}"
         assert run(["ingest", str(day), "--lake", str(lake), "--no-spark", "--tables", "mbo", "--json"]) == 0
-        [outcome], told = warnings(capsys)
-        assert outcome["rows"]["mbo"] == 4 and len(told) == number and outcome["notices"] == told
+        [outcome], result = warnings(capsys)
+        assert outcome["rows"]["mbo"] == 4 and len(result) == number and outcome["notices"] == result
         assert all(
-            "of version 17, the schema b3-umdf-2.2.0.xml of versions 8 to 16: what is new" in each for each in told
+            "of version 17, the schema b3-umdf-2.2.0.xml of versions 8 to 16: what is new" in each for each in result
         )

@@ -65,7 +65,7 @@ def test_a_whole_session_comes_in_parts_and_is_decoded(
     assert numbers == list(range(1, last + 1))
 
 
-def test_what_is_not_there_is_said(
+def test_missing_messages_are_reported(
     served: tuple[Path, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     last = served[1]

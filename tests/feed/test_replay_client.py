@@ -144,7 +144,7 @@ ONCE = {
 
 
 @pytest.mark.parametrize("name", ONCE)
-def test_what_goes_wrong_once_is_mended_by_another_request(name: str) -> None:
+def test_a_single_failure_is_recovered_by_another_request(name: str) -> None:
     network = Network(lambda request, attempt: ONCE[name](request) if attempt == 1 else honest(request, attempt))
     network.client.request(Span(72, 101, 110), START)
     network.run(4_000)
@@ -152,7 +152,7 @@ def test_what_goes_wrong_once_is_mended_by_another_request(name: str) -> None:
     assert network.client.is_idle and not network.failures() and len(network.requests) == 2
 
 
-def test_what_is_gone_is_not_requested_again() -> None:
+def test_messages_that_the_replayer_no_longer_has_are_not_requested_again() -> None:
     network = Network(lambda r, _: [accepted(r), raw(r, span_of(r)[3:]), report(r, 6)])
     network.client.request(Span(72, 101, 110), START)
     network.run(1_000)

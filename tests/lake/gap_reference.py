@@ -58,7 +58,7 @@ class Reference:
         self.versions = [epoch["seq_version"] for epoch in day.epochs]
         self.begun, self.last = ([epoch[name] for epoch in day.epochs] for name in ("ts_recv", "last"))
         self.gaps = [[(gap.first, gap.last) for gap in day.gaps if gap.epoch == one] for one in self.versions]
-        self.touched, self.recovered = set[Place](), dict[Place, int]()
+        self.affected, self.recovered = set[Place](), dict[Place, int]()
         self.unanswered = set[Place]()
         self._new_book(0)
 
@@ -102,7 +102,7 @@ class Reference:
             follows = rpt_seq in (1, known + 1) or not self.unverified if known == NULL else rpt_seq == known + 1
             is_proof = not (self.unverified and (self.is_ambiguous or 0 < known <= FEW_UPDATES))
             if not follows:
-                self.touched |= self.unverified
+                self.affected |= self.unverified
                 self.stale_for |= self.unverified
                 self.is_stale = True
             elif self.is_seen and is_proof:
@@ -123,7 +123,7 @@ class Reference:
         missed = said > max(known, 0)
         if missed:
             halves = [gap for gap in self.gaps[self.rank] if gap[0] <= number < gap[1]]
-            self.touched |= new | {(self.rank, first) for first, _ in halves}
+            self.affected |= new | {(self.rank, first) for first, _ in halves}
         if missed or self.is_seen:
             self._recover(new, line["ts"])
         self._recover(self.stale_for, line["ts"])
@@ -134,10 +134,10 @@ class Reference:
 
 
 def reference_gaps(day: Day) -> dict[Place, tuple[list[int], int, int | None]]:
-    """Of each gap the instruments that it touched, how many have no answer, and when the last one had one."""
+    """Of each gap the instruments that it affected, how many have no answer, and when the last one had one."""
     lines = lines_of(day)
     ids = {line["id"] for line in lines if line["kind"] in ("row", "empty", "snapshot")}
-    touched, recovered, still = defaultdict[Place, list[int]](list), dict[Place, int](), defaultdict[Place, int](int)
+    affected, recovered, still = defaultdict[Place, list[int]](list), dict[Place, int](), defaultdict[Place, int](int)
     for number in sorted(ids):
         book = Reference(day)
         for line in lines:
@@ -145,8 +145,8 @@ def reference_gaps(day: Day) -> dict[Place, tuple[list[int], int, int | None]]:
                 book.take(line)
         for gap in book.finish(len(book.versions) - 1):
             still[gap] += 1
-        for gap in book.touched:
-            touched[gap].append(number)
+        for gap in book.affected:
+            affected[gap].append(number)
         for gap, ts in book.recovered.items():
             recovered[gap] = max(ts, recovered.get(gap, ts))
-    return {gap: (touched[gap], still[gap], recovered.get(gap)) for gap in {*touched, *recovered, *still}}
+    return {gap: (affected[gap], still[gap], recovered.get(gap)) for gap in {*affected, *recovered, *still}}

@@ -199,7 +199,7 @@ def test_a_table_that_moves_after_an_abort_is_taken_back_by_the_next_writer(tmp_
     refuse_leftovers(tmp_path)
 
 
-def test_an_abort_lets_a_table_be_mended_that_someone_else_changed_meanwhile(tmp_path: Path) -> None:
+def test_after_an_abort_a_table_with_a_foreign_change_can_be_restored(tmp_path: Path) -> None:
     from umdf.lake.commit.writer import restore
 
     begin(tmp_path, 1, "intent created", damage=False)

@@ -156,12 +156,12 @@ def test_workers_run_our_python_or_the_packed_one(tmp_path: Path) -> None:
 
 def test_settings_of_the_server_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"spark.x": "1"}
-    told = r"cannot set spark\.x: they belong to the server; set them there"
-    with pytest.raises(ConfigError, match=told), session.session_scope(master="sc://127.0.0.1:1", **given):
+    message = r"cannot set spark\.x: they belong to the server; set them there"
+    with pytest.raises(ConfigError, match=message), session.session_scope(master="sc://127.0.0.1:1", **given):
         pass
     monkeypatch.setenv(cluster.GATEWAY_PORT_VARIABLE, "1234")
-    told = r"cannot set spark\.x: they belong to spark-submit; set them there"
-    with pytest.raises(ConfigError, match=told), session.session_scope(**given):
+    message = r"cannot set spark\.x: they belong to spark-submit; set them there"
+    with pytest.raises(ConfigError, match=message), session.session_scope(**given):
         pass
 
 

@@ -193,7 +193,7 @@ def test_a_slow_writer_cannot_use_its_number_after_a_takeover(tmp_path: Path) ->
     assert open_snapshot(tmp_path).number == 2 and lake_status.verify(tmp_path) == []
 
 
-def test_a_table_that_someone_else_changed_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_table_with_a_foreign_change_is_named_with_what_to_do(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
     with open_writer(tmp_path) as writer:
@@ -218,7 +218,7 @@ def test_a_table_that_someone_else_changed_is_named_with_what_to_do(tmp_path: Pa
     assert open_snapshot(tmp_path).rows("mbo") == 50
 
 
-def test_a_table_touched_during_our_commit_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_table_that_changes_during_our_commit_is_not_overwritten(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
     def touch(now: str) -> None:

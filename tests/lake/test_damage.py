@@ -74,23 +74,23 @@ def _text(path: Path) -> None:
     path.write_text("Time, Source, Length\n" * 100)
 
 
-@pytest.mark.parametrize("spoil", [_cut, _overwritten, _packed_and_cut, _text])
-def test_what_one_line_has_lost_in_a_spoilt_file_the_other_line_has(
-    sound: UndamagedDay, mine: Path, tmp_path: Path, spoil: Callable[[Path], None]
+@pytest.mark.parametrize("damage", [_cut, _overwritten, _packed_and_cut, _text])
+def test_what_a_damaged_file_of_one_line_lacks_comes_from_the_other_line(
+    sound: UndamagedDay, mine: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     name = line(mine, "A").name
-    spoil(line(mine, "A"))
+    damage(line(mine, "A"))
     outcome = ingest(tmp_path / "lake", captures_in(mine))
-    told = [path for path, _ in outcome.unusable] + outcome.damaged
-    assert told and all(name in words for words in told)
+    reports = [path for path, _ in outcome.unusable] + outcome.damaged
+    assert reports and all(name in words for words in reports)
     assert outcome.gaps == 0
     quarantine = rows(tmp_path / "lake", "quarantine")
-    assert len(quarantine) == len(told) and all(row["file_id"] and row["reason"] for row in quarantine)
-    # Other lines were first, and the spoilt file has fewer packets; what happened in the market is all there.
+    assert len(quarantine) == len(reports) and all(row["file_id"] and row["reason"] for row in quarantine)
+    # Other lines were first, and the damaged file has fewer packets; what happened in the market is all there.
     of_files = {"packets", "quality", "quarantine", "ledger"}
     found, expected = market(tmp_path / "lake"), market(sound["sbe"][1])
     assert {name for name in found if found[name] != expected[name]} <= of_files
-    assert ingest(tmp_path / "lake", captures_in(mine)).commit is None  # told once
+    assert ingest(tmp_path / "lake", captures_in(mine)).commit is None  # reported once
 
 
 def test_what_both_lines_have_lost_is_one_gap_and_nothing_else_is_missing(
@@ -137,7 +137,7 @@ def _flipped(capture: Path, target: Path, seed: int) -> list[Path]:
 def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
     sound: UndamagedDay, tmp_path: Path, protocol: str, sized: Callable[[int, int], int]
 ) -> None:
-    """No checksum covers these messages, so a wrong price is a price; but what is told must add up."""
+    """No checksum covers these messages, so a wrong price is a price; but what is reported must add up."""
     captured, clean = sound[protocol]
     for seed in range(sized(1, 12)):
         root = tmp_path / f"lake-{seed}"
@@ -185,8 +185,8 @@ def test_an_impossible_record_on_both_lines_costs_one_record_each(
     unread = [_impossible(line(mine, name), record) for name, record in (("A", 20), ("B", 30))]
     outcome = ingest(root, captures_in(mine), split_bytes=20_000)
     assert outcome.unread_bytes == sum(unread) and outcome.gaps == 0
-    told = zip(unread, sorted(outcome.damaged, key=lambda words: "-B.pcap" in words), strict=True)
-    assert all(f"; {size:,} bytes unread, up to offset" in words for size, words in told)
+    reports = zip(unread, sorted(outcome.damaged, key=lambda words: "-B.pcap" in words), strict=True)
+    assert all(f"; {size:,} bytes unread, up to offset" in words for size, words in reports)
     assert sorted(row["size_bytes"] for row in rows(root, "quarantine")) == sorted(unread)
     assert open_snapshot(root).rows("packets") == open_snapshot(sound["sbe"][1]).rows("packets") - 2
     assert f"{sum(unread):,} bytes of the capture files could not be read." in day_report(root).summary
@@ -276,7 +276,7 @@ def test_a_lake_of_another_version_is_left_alone(
     assert hashes(root) == hashes(sound["sbe"][1])
 
 
-def test_a_table_that_a_stranger_has_touched_stops_the_writer_until_it_is_mended_and_readers_do_not_notice(
+def test_a_foreign_change_of_a_table_stops_the_writer_until_it_is_restored_and_not_readers(
     sound: UndamagedDay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import deltalake
@@ -297,9 +297,7 @@ def test_a_table_that_a_stranger_has_touched_stops_the_writer_until_it_is_mended
     assert [status.changed_by for status in lake_status.status(root).tables if status.changed_by] == []
 
 
-def test_a_file_of_a_table_that_is_gone_is_told_and_the_day_can_be_made_again(
-    sound: UndamagedDay, tmp_path: Path
-) -> None:
+def test_a_missing_file_of_a_table_is_reported_and_the_day_can_be_rebuilt(sound: UndamagedDay, tmp_path: Path) -> None:
     captured, whole = sound["sbe"]
     inputs, root = files_of(captured), tmp_path / "lake"
     ingest(root, inputs[:4])

@@ -85,13 +85,13 @@ def _lone(path: Path, spot: int) -> Path:
 
 
 def _assert_only_these_are_refused(
-    root: Path, clean: Path, path: Path, offsets: Sequence[int], outcome: IngestResult, told: frozenset[str]
+    root: Path, clean: Path, path: Path, offsets: Sequence[int], outcome: IngestResult, dispositions: frozenset[str]
 ) -> None:
     assert len(outcome.days) == 1 and outcome.gaps == 0 and outcome.missing_sequences == 0
     identity = file_id(digest_of(path)[0])
     packets, quarantine = rows(root, "packets"), rows(root, "quarantine")
     struck = [row for row in packets if row["file_id"] == identity and row["file_offset"] in offsets]
-    assert len(struck) == len(offsets) and {row["disposition"] for row in struck} <= told
+    assert len(struck) == len(offsets) and {row["disposition"] for row in struck} <= dispositions
     assert len(packets) == open_snapshot(clean).rows("packets")
     assert {(row["file_id"], row["file_offset"]) for row in quarantine} == {(identity, offset) for offset in offsets}
     assert all(row["reason"] and row["trading_date"] for row in quarantine)
@@ -140,15 +140,15 @@ def test_a_damaged_header_is_refused_where_its_neighbours_are_and_makes_no_gap_n
 
 
 @pytest.mark.parametrize("field", sooner(["far number", "channel", "numbering", "days away"]))
-def test_a_damaged_header_that_is_alone_in_its_file_is_told_by_the_other_files(
+def test_a_damaged_header_that_is_alone_in_its_file_is_found_by_the_other_files(
     sound: UndamagedDay, mine: Path, tmp_path: Path, field: str
 ) -> None:
     target = _second(mine)
     alone = _lone(target, len(payloads(target)) // 3)
     offsets = _strike(alone, [0], BITS[field])
     outcome = ingest(tmp_path / "lake", captures_in(mine))
-    told = frozenset({"unknown"}) if field == "channel" else CORRUPT
-    _assert_only_these_are_refused(tmp_path / "lake", sound["sbe"][1], alone, offsets, outcome, told)
+    dispositions = frozenset({"unknown"}) if field == "channel" else CORRUPT
+    _assert_only_these_are_refused(tmp_path / "lake", sound["sbe"][1], alone, offsets, outcome, dispositions)
 
 
 @pytest.mark.parametrize(("stream", "field"), [("snapshot", "far number"), ("instruments", "years away")])

@@ -154,7 +154,7 @@ def test_the_frontier_waits_for_a_line_that_lags(make: Maker, tmp_path: Path) ->
     assert made.differing(tmp_path) & FEW == set()
 
 
-def test_a_silent_line_is_not_waited_for_and_when_it_comes_the_day_is_made_again(make: Maker, tmp_path: Path) -> None:
+def test_a_silent_line_is_not_waited_for_and_when_it_comes_the_day_is_rebuilt(make: Maker, tmp_path: Path) -> None:
     made = make(loss=0.02)
     batches = cut(behind(made.files, "incremental-B", 24), 8)
     came, edges, again = list[Path](), list[int](), list[int]()
@@ -217,7 +217,7 @@ def test_a_file_that_comes_again_is_known_by_whatever_name(make: Maker, tmp_path
     assert (outcome.new, outcome.known, outcome.rebuilt_days) == (1, 1, []) and outcome.open_days[DAY] >= edge
 
 
-def test_a_day_cannot_be_made_again_from_a_file_that_is_gone(make: Maker, tmp_path: Path) -> None:
+def test_a_day_cannot_be_rebuilt_from_a_missing_file(make: Maker, tmp_path: Path) -> None:
     made = make(loss=0.02)
     files = [Path(shutil.copy(path, tmp_path / path.name)) for path in made.files]
     late = largest(files, "incremental-A")

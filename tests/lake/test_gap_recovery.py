@@ -127,7 +127,7 @@ def part_of(day: Day, since: Place, until: Place, root: Path, stage: Path, **mor
 # Tests
 
 
-def told(day: Day, merged: list[dict[str, Any]]) -> dict[Place, tuple[list[int], int, int | None]]:
+def gap_results(day: Day, merged: list[dict[str, Any]]) -> dict[Place, tuple[list[int], int, int | None]]:
     versions = [epoch["seq_version"] for epoch in day.epochs]
     assert all(each["affected"] == len(each["instruments"]) for each in merged)
     return {
@@ -139,7 +139,7 @@ def told(day: Day, merged: list[dict[str, Any]]) -> dict[Place, tuple[list[int],
 @pytest.mark.parametrize(  # a snapshot of FAST does not say its epoch
     ("protocol", "second"), [("sbe", False), ("fast", False), ("sbe", True)], ids=["sbe", "fast", "sbe-numbered-again"]
 )
-def test_gaps_are_what_somebody_would_say_who_kept_every_book_by_hand(
+def test_gaps_are_those_of_a_reference_that_keeps_every_book(
     clean: Makes, tmp_path: Path, protocol: str, second: bool, sized: Callable[[int, int], int]
 ) -> None:
     """Also in several runs, with the state between them, and in several tasks."""
@@ -152,8 +152,8 @@ def test_gaps_are_what_somebody_would_say_who_kept_every_book_by_hand(
         expected = reference_gaps(day)
         end = len(day.epochs) - 1, day.epochs[-1]["last"]
         whole = books_task.run(part_of(day, (0, 0), end, root, stage))
-        assert told(day, merge_gap_records([], [whole["gaps"]])) == expected
-        assert any(touched for touched, _, _ in expected.values())
+        assert gap_results(day, merge_gap_records([], [whole["gaps"]])) == expected
+        assert any(affected for affected, _, _ in expected.values())
         assert {bool(still) for _, still, _ in expected.values()} == {True, False}
         _compare_runs(day, root, stage, chance, whole, expected)
 
@@ -172,7 +172,7 @@ def _compare_runs(day: Day, root: Path, stage: Path, chance: random.Random, whol
         merged = merge_gap_records(merged, [result["gaps"] for result in run])
         state = states_of(root, run)
         runs.append(run)
-    assert told(day, merged) == expected
+    assert gap_results(day, merged) == expected
     for name in books_task.TABLES:
         if name != "book_state":
             earlier = [] if table(name).mode == REPLACE else [result for run in runs[:-1] for result in run]
@@ -240,33 +240,33 @@ def test_a_run_whose_timeline_has_forgotten_older_gaps_fails(clean: Makes, tmp_p
         books_task.run(rest)
 
 
-def _said(first: int, touched: list[int], still: int, cured: int | None) -> dict[str, Any]:
-    return {"seq_version": 1, "first": first, "instruments": touched, "open": still, "ts_recovered": cured}
+def _record(first: int, affected: list[int], still: int, recovered: int | None) -> dict[str, Any]:
+    return {"seq_version": 1, "first": first, "instruments": affected, "open": still, "ts_recovered": recovered}
 
 
-def test_what_tasks_and_runs_have_said_is_put_together() -> None:
-    tasks = [[_said(5, [3, 1], 2, None), _said(9, [], 1, 40)], [_said(5, [2], 1, 50)]]
+def test_gap_records_of_tasks_and_runs_are_merged() -> None:
+    tasks = [[_record(5, [3, 1], 2, None), _record(9, [], 1, 40)], [_record(5, [2], 1, 50)]]
     before = merge_gap_records([], tasks)
     assert [(each["first"], each["instruments"], each["open"], each["ts_recovered"]) for each in before] == [
         (5, [1, 2, 3], 3, 50),
         (9, [], 1, 40),
     ]
-    after = merge_gap_records(before, [[_said(5, [1, 4], 0, 30)], [_said(20, [], 7, None)]])
+    after = merge_gap_records(before, [[_record(5, [1, 4], 0, 30)], [_record(20, [], 7, None)]])
     assert [(each["first"], each["affected"], each["open"], each["ts_recovered"]) for each in after] == [
         (5, 4, 0, 50),
         (9, 0, 0, 40),  # nobody speaks of it any more
         (20, 0, 7, None),
     ]
     assert merge_gap_records(after, []) == after  # no task was run
-    many = merge_gap_records(after, [[_said(20, list(range(MAX_LISTED + 5)), 0, 60)]])[-1]
+    many = merge_gap_records(after, [[_record(20, list(range(MAX_LISTED + 5)), 0, 60)]])[-1]
     assert (len(many["instruments"]), many["affected"]) == (MAX_LISTED, MAX_LISTED + 5)
 
 
-def test_rows_of_the_table_say_how_each_gap_was_cured() -> None:
+def test_rows_of_the_table_have_how_each_gap_was_recovered() -> None:
     gaps = [DayGap(1, number, number + 1, ts_recv=10, ts_send=20, ts_before=5) for number in (1, 5, 9, 20, 30)]
     day = ChannelDay(72, 0, "sbe", ["A"], [(1, 3, 40)], [0])
     many = list(range(MAX_LISTED + 1))
-    merged = merge_gap_records([], [[_said(5, [1], 0, 50), _said(9, [], 0, 40), _said(20, many, 1, 60)]])
+    merged = merge_gap_records([], [[_record(5, [1], 0, 50), _record(9, [], 0, 40), _record(20, many, 1, 60)]])
     rows = gap_rows(day, gaps, merged)
     names = ("first_sequence", "cause", "recovered_by", "ts_opened", "ts_recovered", "affected", "instruments")
     assert [tuple(row[name] for name in names) for row in rows] == [

@@ -35,7 +35,7 @@ def test_a_file_may_begin_with_the_end_of_a_loop(before: list[int]) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 5, 38])
-def test_a_wrong_bit_is_told(place: int) -> None:
+def test_a_wrong_bit_is_detected(place: int) -> None:
     number = list(range(1, 40))
     number[place] |= 1 << 22
     assert np.flatnonzero(mask_far_sequences(headers(number, [7] * 39))).tolist() == [place]

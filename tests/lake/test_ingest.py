@@ -192,7 +192,7 @@ def test_days_come_in_any_order_and_one_file_may_have_two(tmp: Path, tmp_path: P
     assert {name for name in found if found[name] != expected[name]} == {"ledger"}
 
 
-def test_damaged_files_are_told_and_the_rest_of_the_day_lands(tmp: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_reported_and_the_rest_of_the_day_is_ingested(tmp: Path, tmp_path: Path) -> None:
     captured = day(tmp, seed=1)
     mine = tmp_path / "capture"
     shutil.copytree(captured / "capture", mine)
@@ -214,7 +214,7 @@ def test_damaged_files_are_told_and_the_rest_of_the_day_lands(tmp: Path, tmp_pat
     assert ingest(tmp_path / "lake", inputs).commit is None
 
 
-def _spoil(path: Path, sequence: int, spoil: Callable[[bytearray, int, int], None]) -> None:
+def _damage_packet(path: Path, sequence: int, damage: Callable[[bytearray, int, int], None]) -> None:
     """Change the Binary packet with this number in a capture."""
     with open_capture(path) as capture:
         for batch in capture:
@@ -223,7 +223,7 @@ def _spoil(path: Path, sequence: int, spoil: Callable[[bytearray, int, int], Non
                 if int.from_bytes(payload[4:8], "little") == sequence:
                     raw = bytearray(path.read_bytes())
                     at = raw.index(payload, int(batch.offset[row]))
-                    spoil(raw, at, at + len(payload))
+                    damage(raw, at, at + len(payload))
                     raw[at - 2 : at] = bytes(2)  # no checksum tells of it
                     path.write_bytes(raw)
                     return
@@ -243,10 +243,10 @@ def test_a_corrupt_packet_is_taken_from_the_other_line_or_is_a_gap(tmp: Path, tm
     mine = tmp_path / "capture"
     shutil.copytree(captured / "capture", mine)
     lines = [next(mine.glob(f"*incremental-{line}.pcap")) for line in "AB"]
-    _spoil(lines[0], 500, _wrong_length)
+    _damage_packet(lines[0], 500, _wrong_length)
     for line in lines:
-        _spoil(line, 700, _wrong_length)
-        _spoil(line, 900, _no_such_template)
+        _damage_packet(line, 700, _wrong_length)
+        _damage_packet(line, 900, _no_such_template)
     outcome = ingest(tmp_path / "lake", sorted(mine.glob("*.pcap")))
     assert (outcome.gaps, outcome.missing_sequences) == (1, 1)
     [gap] = rows(tmp_path / "lake", "gaps")
@@ -268,7 +268,7 @@ def test_a_corrupt_packet_is_taken_from_the_other_line_or_is_a_gap(tmp: Path, tm
     }
 
 
-def test_a_day_made_again_needs_its_older_files(tmp: Path, tmp_path: Path) -> None:
+def test_rebuilding_a_day_needs_its_older_files(tmp: Path, tmp_path: Path) -> None:
     captured = day(tmp, seed=1)
     mine = tmp_path / "capture"
     shutil.copytree(captured / "capture", mine)

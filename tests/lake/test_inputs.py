@@ -265,7 +265,7 @@ def test_another_configuration_is_refused_and_a_rebuild_takes_it(
     assert channels(root, "ledger") == {98}
 
 
-def test_a_ledger_of_before_flows_were_kept_is_read_and_not_made_again(
+def test_a_ledger_without_flows_is_read_and_not_rewritten(
     fast: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, write = tmp_path / "lake", ledger.write_entries

@@ -57,7 +57,7 @@ def test_the_shim_tidies_sparks_class_path(tmp_path: Path, is_there: bool) -> No
     assert done.stdout == f"-cp|{f'{conf}:' if is_there else ''}{jars}/*|Main|a:b:c|"
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UmdfError, match=r"cannot write .*file/shim"):
         java.shim(Path("/usr/bin/java"), tmp_path / "file" / "shim")

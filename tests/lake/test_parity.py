@@ -87,9 +87,9 @@ def test_the_last_prices_are_those_of_the_final_levels(made: Made, kind: str, lo
         last[row["instrument_id"]] = row
     doubtful = {one["instrument_id"] for one in last.values() if one["flags"] & MAYBE_BAD_BOOK}
     assert len(doubtful) < len(last) / 2
-    untouched = _touched_in_open_gaps(root)
+    in_open_gaps = _affected_by_open_gaps(root)
     for instrument_id, row in last.items():
-        if instrument_id in doubtful or instrument_id in untouched:
+        if instrument_id in doubtful or instrument_id in in_open_gaps:
             continue
         for side, word in (("B", "bid"), ("A", "ask")):
             shown = tuple(row[f"{word}_{part}_00"] for part in ("px", "sz", "ct"))
@@ -110,7 +110,7 @@ def test_the_best_prices_of_an_interval_are_the_last_ones_before_its_end(made: M
             assert bar[column] == (earlier[-1][column] if earlier else None), (bar["instrument_id"], bar["ts_interval"])
 
 
-def _touched_in_open_gaps(root: Path) -> set[int]:
+def _affected_by_open_gaps(root: Path) -> set[int]:
     return {number for gap in rows(root, "gaps") if gap["recovered_by"] is None for number in gap["instruments"] or ()}
 
 
@@ -160,13 +160,13 @@ class Gaps:
             if gap["seq_version"] == row["seq_version"]
         )
 
-    def leave_in_doubt(self, row: Row, *, touched: bool = False) -> bool:
-        """Whether a gap stood open when this was sent; `touched`: and its instrument is one of those it hit."""
+    def leave_in_doubt(self, row: Row, *, affected: bool = False) -> bool:
+        """Whether a gap stood open when this was sent; `affected`: and its instrument is one of those it hit."""
         return any(
             gap["seq_version"] == row["seq_version"]
             and gap["last_sequence"] < row["sequence"]
             and (gap["ts_recovered"] is None or row.get("ts_send", row["ts_event"]) <= gap["ts_recovered"])
-            and (not touched or gap["instruments"] is None or row["instrument_id"] in gap["instruments"])
+            and (not affected or gap["instruments"] is None or row["instrument_id"] in gap["instruments"])
             for gap in self.rows
         )
 
@@ -246,8 +246,8 @@ def test_gaps_name_the_instruments_that_they_hit(made: Made, kind: str) -> None:
     gaps = rows(lossy, "gaps")
     for gap in gaps:
         low, high = gap["first_sequence"], gap["last_sequence"]
-        told = set(gap["instruments"])
-        assert gap["affected"] == len(told)
+        affected = set(gap["instruments"])
+        assert gap["affected"] == len(affected)
         for (version, instrument_id), numbers in true.items():
             if version != gap["seq_version"]:
                 continue
@@ -255,7 +255,7 @@ def test_gaps_name_the_instruments_that_they_hit(made: Made, kind: str) -> None:
             before = max((number for number in came if number < low), default=0)
             after = min((number for number in came if number > high), default=None)
             hit, lost = any(low <= number <= high for number in numbers), numbers - came
-            if instrument_id in told:
+            if instrument_id in affected:
                 # RptSeq proves nothing for a book that had few updates at this gap or an earlier one, until a snapshot:
                 # it may count as affected.
                 known = rpt_seqs[version, instrument_id].items()

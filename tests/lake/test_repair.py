@@ -25,7 +25,7 @@ from umdf.lake.commit.writer import accept, open_writer
 from umdf.lake.layout import open_lake_paths
 
 SHORT = ("mbo", "gaps")
-Spoil = Callable[[Path], object]
+Damage = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def entry(root: Path, version: int) -> Path:
     return root / "mbo" / "_delta_log" / f"{version:020d}.json"
 
 
-LOGS: dict[str, tuple[Spoil, str]] = {
+LOGS: dict[str, tuple[Damage, str]] = {
     "first entry": (lambda root: entry(root, 0).unlink(), "00000000000000000000.json is missing"),
     "middle entry": (lambda root: entry(root, 1).unlink(), "00000000000000000001.json is missing"),
     "last entry": (lambda root: entry(root, 2).unlink(), "00000000000000000002.json is missing"),
@@ -57,16 +57,16 @@ LOGS: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize("damage", LOGS)
-def test_a_lost_log_is_named_and_made_again_from_the_lakes_own(root: Path, damage: str) -> None:
-    before, (spoil, said) = hashes(root), LOGS[damage]
-    spoil(root)
+def test_a_lost_delta_log_is_named_and_rebuilt_from_the_intents(root: Path, damage: str) -> None:
+    before, (do_damage, expected) = hashes(root), LOGS[damage]
+    do_damage(root)
     [status] = [table for table in lake_status.status(root).tables if table.damage]
-    assert status.name == "mbo" and said in status.damage and "`umdf lake rebuild LAKE`" in status.damage
+    assert status.name == "mbo" and expected in status.damage and "`umdf lake rebuild LAKE`" in status.damage
     if damage != "garbage behind":  # readers do not need it
         [found] = lake_status.verify(root)
-        assert said in found.reason and found.repair == "rebuild it with `umdf lake rebuild LAKE`"
+        assert expected in found.reason and found.repair == "rebuild it with `umdf lake rebuild LAKE`"
     refused = pytest.raises(
-        UmdfError, match=rf"table mbo cannot be read: .*{said}; rebuild it with `umdf lake rebuild LAKE`"
+        UmdfError, match=rf"table mbo cannot be read: .*{expected}; rebuild it with `umdf lake rebuild LAKE`"
     )
     with refused, open_writer(root) as writer:
         day(writer, range(3, 4), SHORT)
@@ -86,7 +86,7 @@ def test_a_lost_log_is_named_and_made_again_from_the_lakes_own(root: Path, damag
         open_snapshot(root, 3).rows("mbo")
 
 
-def test_a_log_that_is_being_made_again_can_be_stopped_at_any_time(root: Path) -> None:
+def test_rebuilding_a_log_can_be_interrupted_at_any_time(root: Path) -> None:
     before = hashes(root)
     shutil.rmtree(root / "mbo" / "_delta_log")
     files = [
@@ -103,7 +103,7 @@ def test_a_log_that_is_being_made_again_can_be_stopped_at_any_time(root: Path) -
     assert hashes(root) == before and lake_status.verify(root) == []
 
 
-def test_a_log_with_an_accepted_change_is_made_again_and_a_lost_one_of_an_older_lake_is_refused(root: Path) -> None:
+def test_a_log_with_an_accepted_change_is_rebuilt_and_a_lost_one_of_an_older_lake_is_refused(root: Path) -> None:
     DeltaTable(root / "mbo").optimize.compact()
     with open_writer(root, check=False) as writer:
         accept(writer, "mbo")
@@ -140,14 +140,14 @@ def test_a_lost_log_below_an_unfinished_commit_needs_an_abort_first(root: Path) 
 
 
 COMMANDS = (["status"], ["verify"], ["vacuum"], ["compact"], ["restore", "mbo"], ["accept", "mbo"], ["abort"])
-FILES: dict[str, tuple[Spoil, str]] = {
+FILES: dict[str, tuple[Damage, str]] = {
     "no lake.json": (lambda root: (root / "lake.json").unlink(), "lake.json is missing from an existing lake"),
     "garbage in lake.json": (lambda root: (root / "lake.json").write_bytes(b"\xff"), "lake.json is damaged"),
     "another lake.json": (lambda root: (root / "lake.json").write_text("[1]"), "lake.json is damaged"),
     "half a lake.json": (lambda root: (root / "lake.json").write_text('{"layout": 2}'), "lake.json is damaged"),
     "garbage in a marker": (
         lambda root: (root / "_lake/markers-4/00000003.json").write_bytes(b"\xff\0"),
-        "markers/00000003.json is damaged",
+        "markers-4/00000003.json is damaged",
     ),
     "another marker": (
         lambda root: (root / "_lake/markers-4/00000003.json").write_text('{"a": 1}'),
@@ -155,7 +155,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
     ),
     "no markers": (
         lambda root: shutil.rmtree(root / "_lake/markers-4"),
-        "markers/00000001.json is missing, but commit 3 follows it",
+        "markers-4/00000001.json is missing, but commit 3 follows it",
     ),
     "garbage in the lease": (
         lambda root: next((root / "_lake/leases").iterdir()).write_text("garbage"),
@@ -181,21 +181,21 @@ FILES: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize("damage", FILES)
-def test_whatever_is_damaged_every_command_says_so_in_a_line(
+def test_every_command_reports_any_damage_in_one_line(
     root: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoil, said = FILES[damage]
-    spoil(root)
-    told = []
+    do_damage, expected = FILES[damage]
+    do_damage(root)
+    shown_texts = []
     for command in COMMANDS:
         code = run(["lake", command[0], str(root), *command[1:]])
         shown = capsys.readouterr()
-        told.append(shown.out + shown.err)
+        shown_texts.append(shown.out + shown.err)
         assert code in (0, 3) and "a bug" not in shown.err and shown.err.count("\n") == (code != 0), shown.err
-    assert any(said in each for each in told), told
+    assert any(expected in each for each in shown_texts), shown_texts
 
 
-def test_a_marker_that_was_damaged_is_made_again(root: Path) -> None:
+def test_a_damaged_marker_is_written_again(root: Path) -> None:
     before, marker = hashes(root), root / "_lake" / "markers-4" / "00000003.json"
     intact = marker.read_text()
     marker.unlink()
@@ -204,7 +204,7 @@ def test_a_marker_that_was_damaged_is_made_again(root: Path) -> None:
     assert marker.read_text() == intact and hashes(root) == before
 
 
-def test_rebuild_makes_a_lost_table_and_a_cut_file_again(
+def test_rebuild_restores_a_lost_table_and_a_truncated_file(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "lake"
@@ -213,8 +213,8 @@ def test_rebuild_makes_a_lost_table_and_a_cut_file_again(
     shutil.rmtree(root / "status")
     open_snapshot(root).files("packets")[0].write_bytes(b"cut")
     assert run(["lake", "verify", str(root)]) == 3
-    said = capsys.readouterr().err
-    assert "2 damaged files" in said and "rebuild it with `umdf lake rebuild LAKE`" in said
+    expected = capsys.readouterr().err
+    assert "2 damaged files" in expected and "rebuild it with `umdf lake rebuild LAKE`" in expected
     assert run(["lake", "rebuild", str(root), "--no-spark", "--json"]) == 0
     capsys.readouterr()
     assert lake_status.verify(root, deep=True) == []

@@ -174,10 +174,12 @@ def test_copies_that_differ_are_a_gap_if_nothing_shows_which_one_is_right(
     ingest(root, captures_in(tmp_path / "capture"))
     quarantine = rows(root, "quarantine")
     lost = {n for row in rows(root, "gaps") for n in range(row["first_sequence"], row["last_sequence"] + 1)}
-    told = {row["sequence"] for row in quarantine if row["reason"] == CONTRADICTED}
-    undecodable = {row["sequence"] for row in quarantine} - told
-    assert told and told <= lost and not undecodable & lost and len(told | undecodable) >= 5  # one may be a heartbeat
-    assert {row["sequence"] for row in rows(root, "mbo")} & told == set()
+    contradicted = {row["sequence"] for row in quarantine if row["reason"] == CONTRADICTED}
+    undecodable = {row["sequence"] for row in quarantine} - contradicted
+    assert (
+        contradicted and contradicted <= lost and not undecodable & lost and len(contradicted | undecodable) >= 5
+    )  # one may be a heartbeat
+    assert {row["sequence"] for row in rows(root, "mbo")} & contradicted == set()
     key = ("sequence", "msg_index", "entry_index")
     clean = {tuple(row[name] for name in key): row for row in rows(expected, "mbo")}
     columns = ("instrument_id", "order_id", "price", "size", "rpt_seq")

@@ -148,7 +148,7 @@ def test_a_report_over_several_channels(tmp_path: Path) -> None:
             ],
             "gaps": [
                 gap(72, 10, 17, recovered_by="snapshot", ts_recovered=NINE + 2 * 10**9, affected=2, instruments=[1, 2]),
-                gap(72, 50, 51, touched=1, instruments=[1], ts_opened=NINE + 5 * 10**9),
+                gap(72, 50, 51, affected=1, instruments=[1], ts_opened=NINE + 5 * 10**9),
                 gap(80, 1, 4, cause="join"),
             ],
             "book_check": [

@@ -30,7 +30,7 @@ DAYS: dict[str, dict[str, Any]] = {
     "sbe": {"loss": 0.01},
     "fast": {"protocol": "fast", "loss": 0.01, "channel_reset": True},
 }
-# Told by files that may be closed later: when the other line's copy came, and what an instrument is called.
+# Known from files that may be closed later: when the other line's copy came, and what an instrument is called.
 LATER = {"ts_recv", "symbol"}
 
 

@@ -128,21 +128,21 @@ def test_a_stream_goes_on_until_it_is_stopped(spark: SparkSession, made: Made, t
     assert lags and all(0 <= newest <= oldest for newest, oldest in lags)
 
 
-def test_a_fault_in_a_micro_batch_is_told_in_its_own_words_and_the_next_run_goes_on(
+def test_an_error_in_a_micro_batch_is_raised_as_it_is_and_the_next_run_goes_on(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:
     recording = record(tmp_path / "recording", made.files)
     gone = recording / made.files[-1].name
     batches: list[MicroBatch] = []
 
-    def told(batch: MicroBatch) -> None:
+    def fail(batch: MicroBatch) -> None:
         batches.append(batch)
         if gone.exists():
             gone.rename(tmp_path / "away")
 
     with open_writer(tmp_path / "lake", "stream") as writer:
         followed = StreamIngest(
-            spark, recording, writer, IngestSettings(tables=FEW), on_batch=told, max_files=len(made.files) // 2
+            spark, recording, writer, IngestSettings(tables=FEW), on_batch=fail, max_files=len(made.files) // 2
         )
         with pytest.raises(UmdfError, match=f"{gone.name}: no such file") as fault:
             followed.run(once=True)
@@ -176,7 +176,7 @@ def test_a_checkpoint_of_something_else_is_refused(spark: SparkSession, made: Ma
 
 
 def test_a_recording_without_a_manifest_is_waited_for(tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     waited: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -184,10 +184,10 @@ def test_a_recording_without_a_manifest_is_waited_for(tmp_path: Path) -> None:
         if len(waited) == 2:
             record(tmp_path / "recording", [])
 
-    wait_for_manifest(tmp_path / "recording", told.append, sleep)
-    assert len(waited) == 2 and len(told) == 1 and f"waiting for {tmp_path / 'recording' / MANIFEST}" in told[0]
-    wait_for_manifest(tmp_path / "recording", told.append, sleep)
-    assert len(waited) == 2 and len(told) == 1, "it is there"
+    wait_for_manifest(tmp_path / "recording", lines.append, sleep)
+    assert len(waited) == 2 and len(lines) == 1 and f"waiting for {tmp_path / 'recording' / MANIFEST}" in lines[0]
+    wait_for_manifest(tmp_path / "recording", lines.append, sleep)
+    assert len(waited) == 2 and len(lines) == 1, "it is there"
 
 
 def test_a_recording_that_cannot_be_read_is_one_clear_error(

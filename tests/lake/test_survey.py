@@ -97,7 +97,7 @@ def test_a_packed_file_is_unpacked_and_known_by_its_own_bytes(tmp: Path, tmp_pat
     assert file.read_bytes() == path.read_bytes()
 
 
-def test_what_is_no_capture_is_told_not_raised(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_capture_is_reported_and_raises_nothing(tmp_path: Path) -> None:
     (tmp_path / "x.pcap").write_bytes(b"nothing of the kind")
     found = surveyed(tmp_path / "x.pcap", tmp_path)
     assert found["no_capture"] and "not a capture file" in found["warnings"][0][1]

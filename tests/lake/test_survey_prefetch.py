@@ -78,7 +78,7 @@ class Failing:
         raise RuntimeError("the session has ended")
 
 
-def test_whatever_goes_wrong_is_not_said_here(recording: Path) -> None:
+def test_errors_of_a_prefetch_are_not_reported(recording: Path) -> None:
     ahead, paths = ahead_of(recording)
     ahead.start(Failing(), paths[:1])
     assert ahead.take(paths[1]) is None

@@ -377,7 +377,7 @@ def test_commits_before_the_upgrade_cannot_be_read(old: Path) -> None:
             open_snapshot(old, number)
 
 
-def test_columns_of_someone_else_are_not_lost(old: Path) -> None:
+def test_foreign_columns_are_not_lost(old: Path) -> None:
     """A table that is written anew is refused; one that is not keeps them."""
     fields = json.loads(DeltaTable(old / "gaps").schema().to_json())["fields"]
     assert "note" not in {field["name"] for field in fields}

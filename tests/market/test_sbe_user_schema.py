@@ -168,7 +168,7 @@ def test_a_null_value_in_a_required_field_is_absent_only_in_traffic_older_than_t
         (None, (7, 17), "of versions 7 to 17, the schema b3-umdf-2.2.0.xml of versions 8 to 16: fields"),
     ],
 )
-def test_traffic_that_the_schema_was_not_written_for_is_told_once(
+def test_traffic_that_the_schema_was_not_written_for_is_reported_once(
     of_schema: int | None, versions: tuple[int, ...], said: str
 ) -> None:
     schema = SCHEMA if of_schema is None else user_schema(of_schema)

@@ -64,9 +64,9 @@ def test_replaying_the_messages_gives_the_book_file(files: dict[Any, tuple[Path,
     for (_, day), (message_file, book_file) in files.items():
         orders: dict[int, tuple[str, int, int]] = {}
         shown = book_file.read_text().splitlines()
-        told = list(messages(message_file, day))
-        assert len(shown) == len(told)
-        for (_, kind, order_id, size, price, direction), line in zip(told, shown, strict=True):
+        found = list(messages(message_file, day))
+        assert len(shown) == len(found)
+        for (_, kind, order_id, size, price, direction), line in zip(found, shown, strict=True):
             kinds[kind] += 1
             if kind == NEW:
                 assert order_id not in orders
@@ -140,24 +140,27 @@ def test_the_last_row_equals_the_truth_and_every_trade_is_exported(files: dict[A
             for side in "AB":
                 known = expected[symbol][side][:10]
                 assert final[side] == known + [NO_LEVEL[side]] * (10 - len(known))
-            told = list(messages(message_file, day))
-            assert sum(message[3] for message in told if message[1] in (EXECUTE, HIDDEN, CROSS)) == traded[symbol]
+            found = list(messages(message_file, day))
+            assert sum(message[3] for message in found if message[1] in (EXECUTE, HIDDEN, CROSS)) == traded[symbol]
 
 
 def test_pandas_reads_both_files(files: dict[Any, tuple[Path, Path]]):
     message_file, book_file = files["WINZ26", FIRST]
-    told, shown = (pandas.read_csv(path, header=None) for path in (message_file, book_file))
-    assert told.shape[1] == 6 and shown.shape == (len(told), 40)
-    assert set(told[1]) <= set(range(1, 8)) and set(told[5]) == {1, -1}
+    found, shown = (pandas.read_csv(path, header=None) for path in (message_file, book_file))
+    assert found.shape[1] == 6 and shown.shape == (len(found), 40)
+    assert set(found[1]) <= set(range(1, 8)) and set(found[5]) == {1, -1}
 
 
 def test_a_window_is_a_slice_of_the_whole_day(files: dict[Any, tuple[Path, Path]], whole: Any, tmp_path: Path):
     message_file, book_file = files["WINZ26", FIRST]
-    told = [message[0] for message in messages(message_file, FIRST)]
-    low, high = told[len(told) // 3] // 10**6 * 10**6, told[2 * len(told) // 3] // 10**6 * 10**6
+    found = [message[0] for message in messages(message_file, FIRST)]
+    low, high = (
+        found[len(found) // 3] // 10**6 * 10**6,
+        found[2 * len(found) // 3] // 10**6 * 10**6,
+    )
     export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["WINZ26"], low, high))
     start, end = ((at - MIDNIGHT[FIRST]) // 10**6 for at in (low, high))
-    inside = [place for place, ts in enumerate(told) if low <= ts < high]
+    inside = [place for place, ts in enumerate(found) if low <= ts < high]
     for path, kind in ((message_file, "message"), (book_file, "orderbook")):
         lines = path.read_text().splitlines()
         cut = (tmp_path / "out" / f"WINZ26_2026-11-13_{start}_{end}_{kind}_10.csv").read_text().splitlines()
@@ -192,8 +195,8 @@ def test_part_traded_and_part_cancelled_are_two_messages():
 
 @pytest.mark.parametrize("change", [{"size": 200}, {"price": 11 * 10**9}])
 def test_an_order_that_loses_priority_is_deleted_and_added_again(change: dict[str, int]):
-    told = lines_of(row("A"), row("M", **change))
-    assert [message[0] for message in told] == [NEW, DELETE, NEW]
+    found = lines_of(row("A"), row("M", **change))
+    assert [message[0] for message in found] == [NEW, DELETE, NEW]
 
 
 def test_a_price_that_is_finer_than_lobsters_is_an_error_or_rounded():

@@ -55,34 +55,34 @@ def test_every_instrument_has_a_file_of_its_own_and_what_is_reported_is_on_disk(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     schemas = "trades,definition,ohlcv-1d"
-    told = export(root, tmp_path / "out", capsys, "--format", "databento", "--schema", schemas)
+    result = export(root, tmp_path / "out", capsys, "--format", "databento", "--schema", schemas)
     for number, name in NAMES.items():
         rows = pq.read_table(tmp_path / "out" / f"bvmf-umdf-20261113.trades.{name}.parquet").to_pylist()
         assert [row["instrument_id"] for row in rows] == [number] * number
         assert {row["symbol"] for row in rows} == {SYMBOLS[number] or ""}
     on_disk = {schema: [pq.read_table(path) for path in (tmp_path / "out").glob(f"*.{schema}*.parquet")]
                for schema in schemas.split(",")}  # fmt: skip
-    assert told["rows"] == {schema: sum(rows.num_rows for rows in some) for schema, some in on_disk.items()}
-    assert told["files"] == len(SYMBOLS) + 2 and told["rows"]["trades"] == sum(SYMBOLS)
+    assert result["rows"] == {schema: sum(rows.num_rows for rows in some) for schema, some in on_disk.items()}
+    assert result["files"] == len(SYMBOLS) + 2 and result["rows"]["trades"] == sum(SYMBOLS)
 
 
 def test_one_without_a_symbol_can_be_asked_for_by_its_number(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ("--symbols", "4,10", "--stype-in", "instrument_id", "--schema", "trades,definition")
-    told = export(root, tmp_path / "out", capsys, "--format", "databento", *asked)
-    assert told["rows"] == {"trades": 14, "definition": 2} and told["files"] == 3
+    result = export(root, tmp_path / "out", capsys, "--format", "databento", *asked)
+    assert result["rows"] == {"trades": 14, "definition": 2} and result["files"] == 3
     asked = ("--symbols", "../../up, X/Y", "--schema", "trades")
     assert export(root, tmp_path / "again" / "out", capsys, "--format", "databento", *asked)["rows"] == {"trades": 8}
 
 
 def test_lobster_has_two_files_for_each_too(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = export(root, tmp_path / "out", capsys, "--format", "lobster", "--levels", "1")
+    result = export(root, tmp_path / "out", capsys, "--format", "lobster", "--levels", "1")
     stem = f"{DAY}_0_86400000"
     lines = {number: list(csv.reader((tmp_path / "out" / f"{name}_{stem}_message_1.csv").open()))
              for number, name in NAMES.items()}  # fmt: skip
     assert {number: len(some) for number, some in lines.items()} == {number: number for number in NAMES}
-    assert told["rows"] == {"messages": sum(NAMES)} and told["files"] == 2 * len(NAMES)
+    assert result["rows"] == {"messages": sum(NAMES)} and result["files"] == 2 * len(NAMES)
 
 
 def test_a_nautilus_catalog_has_a_directory_for_each(
@@ -91,14 +91,14 @@ def test_a_nautilus_catalog_has_a_directory_for_each(
     pytest.importorskip("nautilus_trader", reason=HOW_TO_RUN)
     from nautilus_trader.persistence.catalog import ParquetDataCatalog  # type: ignore[reportMissingImports]
 
-    told = export(root, tmp_path / "out", capsys, "--format", "nautilus", "--schema", "trades")
+    result = export(root, tmp_path / "out", capsys, "--format", "nautilus", "--schema", "trades")
     catalog = ParquetDataCatalog(str(tmp_path / "out"))
     names = {number: name.replace("%", "^").replace("=", "^_") for number, name in NAMES.items()}
     assert {one.id.symbol.value for one in catalog.instruments()} == set(names.values())
     for number, name in names.items():
         ticks = catalog.trade_ticks(instrument_ids=[f"{name}.BVMF"])
         assert [tick.instrument_id.symbol.value for tick in ticks] == [name] * number
-    assert told["rows"] == {"Equity": len(NAMES), "TradeTick": sum(NAMES)}
+    assert result["rows"] == {"Equity": len(NAMES), "TradeTick": sum(NAMES)}
 
 
 @given(st.lists(st.builds(Instrument.from_definition, st.none() | st.text(st.characters(exclude_categories=["Cs"])),

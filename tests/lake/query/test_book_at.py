@@ -21,7 +21,7 @@ from umdf.market.families import LAST, MAYBE_BAD_BOOK, MBO
 from umdf.market.rows import Rows
 
 
-def told(book: Any) -> Any:
+def content_of(book: Any) -> Any:
     """What is in a book, to be compared."""
     return [
         (side, level.price, level.size, level.count, [(o.order_id, o.size, o.firm) for o in level.orders])
@@ -81,12 +81,12 @@ def test_the_book_at_any_time_equals_a_replay_from_scratch(
                 before.pop()
             book = lake.book_at(symbol, at)
             expected = replayed(before, own[0]["instrument_id"]) if before else None
-            assert told(book) == (told(expected) if expected else []), (symbol, at)
+            assert content_of(book) == (content_of(expected) if expected else []), (symbol, at)
             assert book.is_trusted == bool(before)
             assert (book.sequence, book.ts_recv) == (
                 (before[-1]["sequence"], before[-1]["ts_recv"]) if before else (None, None)
             )
-            checked += bool(told(book))
+            checked += bool(content_of(book))
     assert checked > 20
 
 
@@ -147,11 +147,11 @@ def test_a_trusted_book_after_losses_equals_the_truth(tmp_path: Path, sized: Cal
         for symbol in ("PETR4", "WINZ26", "ITUB4", "VALE3"):
             book, truth = lake.book_at(symbol, at), true.book_at(symbol, at)
             if book.is_trusted:
-                assert told(book) == told(truth), (symbol, at, book, truth)
+                assert content_of(book) == content_of(truth), (symbol, at, book, truth)
                 trusted += 1
             else:
                 doubted += 1
-                wrong += told(book) != told(truth)
+                wrong += content_of(book) != content_of(truth)
                 assert book.distrust_reason
     assert trusted > doubted > 0 and wrong > 0
 
