@@ -157,8 +157,8 @@ class Books:
 
     def _book(self, number: int) -> Book:
         header, entries = self.arenas.headers[number], self._entries(number)
-        kind, rpt_seq = int(header["kind"]), int(header["rpt_seq"])
-        stale = Stale(*(int(header[name]) for name in ("stale", "row", "got", "had")))
+        kind, rpt_seq = int(header["book_type"]), int(header["rpt_seq"])
+        stale = Stale(*(int(header[name]) for name in ("stale", "stale_row", "stale_received", "stale_expected")))
         return Book(
             int(header["instrument_id"]),
             bool(header["lending"]),
@@ -182,8 +182,9 @@ class Books:
         """Mark a book stale for a reason from outside."""
         header = self.arenas.headers[self.ensure(instrument_id, lending=lending)]
         if not header["stale"]:
-            header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL
-            header["dirty"] |= k.STALE_BIT
+            header["stale"], header["stale_row"] = reason, self.rows_applied
+            header["stale_received"] = header["stale_expected"] = NULL
+            header["changed_sides"] |= k.STALE_BIT
 
     def shown_book(self, instrument_id: int) -> Book | None:
         """The book to show of an instrument: the lending book, unless the ordinary one has orders of its own. The
@@ -222,7 +223,7 @@ class Books:
         headers, counts, entries = self.contents()
         numbers, pending = np.flatnonzero(self.arenas.headers["alive"]), self.arenas.pending
         books = record_columns(headers, BOOK_COLUMNS)
-        books["dirty"] &= k.DIRTY_SIDES
+        books["changed_sides"] &= k.SIDES_MASK
         books["entry_count"], books["pending"] = counts, np.zeros(len(counts), np.int64)
         books["pending"][np.searchsorted(numbers, pending)] = np.arange(len(pending)) + 1
         return BooksState(self.rows_applied, books, record_columns(entries, ENTRY_COLUMNS))
@@ -247,8 +248,8 @@ class Books:
         headers = arenas.headers
         for name in BOOK_COLUMNS:
             headers[name][numbers] = stored[name]
-        dirty = headers["dirty"][numbers] & k.DIRTY_SIDES
-        headers["dirty"][numbers] = dirty | np.where(headers["stale"][numbers] != 0, k.STALE_BIT, 0)
+        changed_sides = headers["changed_sides"][numbers] & k.SIDES_MASK
+        headers["changed_sides"][numbers] = changed_sides | np.where(headers["stale"][numbers] != 0, k.STALE_BIT, 0)
         starts, done = np.cumsum(counts) - counts, 0
         entry_arrays = tuple(map(buffer_address, (starts, counts, entries)))
         while (

@@ -96,7 +96,7 @@ def mark_stale(b, reason, row, received, expected):
     """Mark a book stale; the first reason stays, with the row and what was known."""
     if load_i64(b, k.B_STALE) == 0:
         store_i64(b, k.B_STALE, np.int64(reason))
-        store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) | k.STALE_BIT))
+        store_i32(b, k.B_CHANGED_SIDES, np.int32(load_i32(b, k.B_CHANGED_SIDES) | k.STALE_BIT))
         store_i64(b, k.B_STALE_ROW, np.int64(row))
         store_i64(b, k.B_STALE_RECEIVED, np.int64(received))
         store_i64(b, k.B_STALE_EXPECTED, np.int64(expected))

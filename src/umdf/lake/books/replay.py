@@ -342,10 +342,10 @@ class _BatchReplay:
         missed = snapshots.last_rpt_seq[snapshot_rows] > np.maximum(states[:, trust.S_RPT_SEQ], 0)
         begun = replay.timeline.gaps_started_by(epoch, snapshots.last_sequence[snapshot_rows])
         is_unanswered = missed | (states[:, trust.S_SEEN] == trust.ACTIVE)
-        answered, touched = (first, np.where(is_unanswered, gaps, first)), (first, np.where(missed, begun, first))
+        answered, affected = (first, np.where(is_unanswered, gaps, first)), (first, np.where(missed, begun, first))
         books = snapshots.book[snapshot_rows].astype(np.int64)
         if len(books):
-            replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, touched)
+            replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, affected)
 
     def _add_losses(
         self, book: NDArray[np.int32], gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers
