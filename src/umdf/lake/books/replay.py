@@ -67,7 +67,7 @@ class BookReplay:
         self.states = np.zeros((2 * len(ids), trust.STATE_COLUMNS), np.int64)
         self.last_bad = np.zeros(2 * len(ids), np.uint8)  # as `ReplayResult.bad`, for each book's last row or recovery
         self.last_shown_epoch = np.full(2 * len(ids), -1, np.int32)
-        self.always_recovers = False  # every snapshot replaces its book
+        self.always_recovers = False  # every snapshot replaces its book: rows and snapshots are those of tables
         self.epoch = -1  # rank of the books' epoch
         self.gap_log = GapLog(timeline)
         self.ended_losses: list[Numbers] = []  # `open_losses` of epochs that are over
@@ -171,7 +171,7 @@ class _BatchReplay:
             if before not in (-1, epoch):
                 self._clear_ladders(epoch)
             self._replay_epoch(epoch, rows, np.flatnonzero(self.snapshots.epoch == epoch))
-        complete_cancels(self.rows.rows, self.removed)
+        complete_cancels(self.rows.rows, [] if replay.always_recovers else self.removed)
         self.checks.add_unknown_epochs(self.snapshots)
         book, position = np.concatenate(self.ladder_books), np.concatenate(self.ladder_positions)
         key, records = book.astype(np.int64) << POSITION_BITS | (position + 1), np.concatenate(self.ladders)
