@@ -97,7 +97,7 @@ def test_increments_from_the_middle_are_stale(day: Path, tmp_path: Path, capsys:
 def test_a_definition_that_may_have_changed_unseen_is_unverified(day: Path, tmp_path: Path, capsys: Shown):
     """Packets are lost on both lines, and lists of instruments end; the book recovers, the definition does not."""
     lost_ns = 0
-    for path in sorted(day.glob("*sbe*.pcap")):  # incremental lines first
+    for path in sorted(day.glob("*sbe*.pcap"), key=lambda path: "incremental" not in path.name):
         content, kept, at, number = path.read_bytes(), bytearray(), 24, 0
         while at < len(content):
             seconds, ns, length = (
