@@ -22,7 +22,7 @@ from umdf.book.arenas import Arenas
 from umdf.book.input_row_kernel import set_columns
 from umdf.book.ladder_rows_kernel import apply_with_depth, apply_with_depth_at_event_end, apply_with_top
 from umdf.book.ladders import Ladders, ladder_dtype
-from umdf.book.outcomes import Outcomes, Stale
+from umdf.book.outcomes import REMOVED_DTYPE, Outcomes, Stale
 from umdf.book.state import BOOK_COLUMNS, ENTRY_COLUMNS, BooksState, record_columns
 from umdf.book.state_kernel import (
     book_number,
@@ -62,7 +62,7 @@ class Books:
         self.arenas = Arenas(orders, levels, books)
         self._table, self._table_view = self.arenas.table, self.arenas.table_view
         self._table[k.FIRST_RPT_SEQ] = 0 if requires_full_history else NULL
-        self._outcomes, self._output = Pool(), Pool()
+        self._outcomes, self._output, self._removed = Pool(), Pool(), Pool()
 
     def apply(self, rows: Rows) -> Outcomes:
         """Apply rows of the family mbo."""
@@ -86,7 +86,8 @@ class Books:
     ) -> tuple[Outcomes, Memory | None]:
         """The outcomes of the rows, and the memory of the rows of `dtype` that they wrote, if it is given."""
         words, arenas, count = self._table_view, self.arenas, len(rows)
-        codes, first_row = self._outcomes.acquire(count), words[k.ROW_BASE]
+        codes, removed = self._outcomes.acquire(count), self._removed.acquire(REMOVED_DTYPE.itemsize * count)
+        first_row, words[k.REMOVED], words[k.REMOVED_COUNT] = words[k.ROW_BASE], removed.address, 0
         out = None if dtype is None else self._allocate_output(dtype, MIN_OUTPUT_ROWS + count + arenas.book_capacity)
         words[k.FIRST], words[k.ROWS], words[k.OUTCOMES], words[k.OUT_ROWS] = 0, count, codes.address, 0
         kept_alive = self._set_columns(rows)
@@ -101,8 +102,9 @@ class Books:
                 continue
             arenas.grow()
         del kept_alive
-        words[k.ROW_BASE] = first_row + count
-        return Outcomes(codes.array[:count].view(np.int8), first_row), out
+        words[k.ROW_BASE], words[k.REMOVED] = first_row + count, 0
+        noted = np.frombuffer(removed.array, REMOVED_DTYPE, words[k.REMOVED_COUNT]) if words[k.REMOVED_COUNT] else None
+        return Outcomes(codes.array[:count].view(np.int8), first_row, noted), out
 
     def _allocate_output(self, dtype: np.dtype[np.void], rows: int) -> Memory:
         memory = self._output.acquire(dtype.itemsize * rows)

@@ -39,7 +39,10 @@ LIVE_TABLE = 83  # the table of `live_kernel`
 PREFETCH_RING = 84  # 16 pairs: what was found out about rows to come
 FIRST_RPT_SEQ = PREFETCH_RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
 SAVED_LADDER_ROW = PREFETCH_RING + 33  # the row before which NOTED was
-TABLE_WORDS = PREFETCH_RING + 34
+REMOVED, REMOVED_COUNT = PREFETCH_RING + 34, PREFETCH_RING + 35  # what cancels without a price removed; 0: not wanted
+TABLE_WORDS = PREFETCH_RING + 36
+R_ROW, R_PRICE, R_SIZE = 0, 8, 16
+REMOVED_BYTES = 24
 
 # FULL: nothing, or what Python has to enlarge before it calls again.
 NOTHING_FULL, ORDERS_FULL, LEVELS_FULL, BOOKS_FULL, BLOCKS_FULL, OUTPUT_FULL = 0, 1, 2, 3, 4, 5
