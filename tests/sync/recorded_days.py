@@ -124,6 +124,9 @@ class RecordedChannel:
         at = bisect_right(places, sequence)
         return self._views[instrument_id][at - 1] if at else None
 
+    def is_end_of_packet(self, sequence: int, numbering: int = 0) -> bool:
+        return any(p.last == sequence and p.numbering == numbering for p in self.sent if p.flow == LINE_A)
+
     def _note(self, client: Client, touched: set[int]) -> None:
         for number in touched & set(self.ids):
             exists = number in client.channel.state.instruments

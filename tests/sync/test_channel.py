@@ -9,9 +9,9 @@ from umdf.market.families import FAMILIES, NEW, NULL, SNAPSHOT
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
+from umdf.sync.rpt_seq_kernel import SHORT_HISTORY
 from umdf.sync.snapshots import GroupPhases, Snapshots, find_snapshots
 from umdf.sync.trust import TrustLevel
-from umdf.sync.update_gate_kernel import SHORT_HISTORY
 
 PETR4, VALE3 = 5, 6
 TICK = 10_000_000

@@ -64,6 +64,15 @@ def is_near(number, position):
     return abs(number - position) <= MAX_DISTANCE
 
 
+def is_restart(position, number):
+    """Whether messages from this number on may be a new numbering of a FAST line at `position`, whose reset was lost.
+    The lake calls it with columns."""
+    return (number <= MAX_DISTANCE) & (number <= position - RESTART_DISTANCE)
+
+
+_is_restart = inlined(is_restart)
+
+
 @outlined
 def is_near_line(w, epoch, number):
     """Whether a line is believed to be near this number of an epoch."""
@@ -242,7 +251,7 @@ def plausible_epoch(w, row, line):
 def may_be_restart(w, row, line):
     """Numbers near 1 that were delivered with other content: a FAST line whose reset was lost (4.2.8)."""
     number = w[row + R_NUMBER]
-    if number > MAX_DISTANCE or number > w[line + L_POSITION] - RESTART_DISTANCE or w[line + L_EPOCH] != w[EPOCH]:
+    if not _is_restart(w[line + L_POSITION], number) or w[line + L_EPOCH] != w[EPOCH]:
         return False
     return is_remembered(w, number) and keys_differ(w[ring_at(w, number) + 1], w[row + R_KEY])
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from umdf.book.memory_layout_kernel import ACTION_CLEAR, F_SNAPSHOT, SIDE_NEITHER, get, put
 from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, store_i64, store_u8
-from umdf.sync.rpt_seq_kernel import FOLLOWS, OLD, SHORT_HISTORY, UPDATES_MISSING, compare_rpt_seq
+from umdf.sync.rpt_seq_kernel import OLD, SEEMS_TO_FOLLOW, UPDATES_MISSING, compare_rpt_seq
 
 NULL = -(1 << 63)
 # State of a book: its last RptSeq, whether it is stale or unverified, the number of gaps it knows, the time of
@@ -36,16 +36,13 @@ def add_gaps(s, gaps):
 
 @inlined
 def add_update(s, rpt_seq):
-    """An update with this RptSeq arrives: FOLLOWS, OLD or UPDATES_MISSING. A new state row has RptSeq 0."""
-    known, doubt = get(s, S_RPT_SEQ), get(s, S_UNVERIFIED)
-    found = compare_rpt_seq(known, rpt_seq, doubt != 0)
+    """An update with this RptSeq arrives: what `compare_rpt_seq` finds. A new state row has RptSeq 0."""
+    doubt = get(s, S_UNVERIFIED)
+    found = compare_rpt_seq(get(s, S_RPT_SEQ), rpt_seq, doubt != 0, doubt == AMBIGUOUS)
     if found == OLD:
         return found
     put(s, S_RPT_SEQ, rpt_seq)
-    if found == FOLLOWS and doubt != 0 and (doubt == AMBIGUOUS or 0 < known <= SHORT_HISTORY):
-        put(s, S_UNVERIFIED, AMBIGUOUS)
-        return found
-    put(s, S_UNVERIFIED, 0)
+    put(s, S_UNVERIFIED, AMBIGUOUS if found == SEEMS_TO_FOLLOW else 0)
     if found == UPDATES_MISSING:
         put(s, S_STALE, 1)
     return found

@@ -22,7 +22,7 @@ from umdf.book.memory_layout_kernel import (
     put,
 )
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_u8
-from umdf.sync.rpt_seq_kernel import FOLLOWS, SHORT_HISTORY, UPDATES_MISSING, compare_rpt_seq
+from umdf.sync.rpt_seq_kernel import FOLLOWS, SEEMS_TO_FOLLOW, UPDATES_MISSING, compare_rpt_seq
 
 NULL = -(1 << 63)
 # Arguments of `gate_updates`. FIRST: the row to start with; GAP_BEFORE: for each row the last sequence of the latest
@@ -72,16 +72,16 @@ def _gate_update(t, s, i, sequence):
         is_verified = load_i64(get(t, GAP_BEFORE), 8 * i) <= get(s, S_VERIFIED)
         return np.uint8(APPLY if is_verified else APPLY_UNVERIFIED)
     known, gap = get(s, S_RPT_SEQ), load_i64(get(t, GAP_BEFORE), 8 * i)
-    verdict = compare_rpt_seq(known, rpt_seq, gap > get(s, S_VERIFIED))
+    is_unverified, is_ambiguous = gap > get(s, S_VERIFIED), get(s, S_AMBIGUOUS) > get(s, S_VERIFIED)
+    verdict = compare_rpt_seq(known, rpt_seq, is_unverified, is_ambiguous)
+    if verdict == SEEMS_TO_FOLLOW:
+        put(s, S_AMBIGUOUS, gap)
+        put(s, S_RPT_SEQ, rpt_seq)
+        put(s, S_APPLIED, sequence)
+        return np.uint8(APPLY_UNVERIFIED)
     if verdict == FOLLOWS:
-        if gap > get(s, S_VERIFIED):
-            if known == NULL or known == 0:  # an Empty Book may have been lost, and trades before it
-                put(s, S_INCOMPLETE, 1)
-            elif known <= SHORT_HISTORY or get(s, S_AMBIGUOUS) > get(s, S_VERIFIED):
-                put(s, S_AMBIGUOUS, gap)
-                put(s, S_RPT_SEQ, rpt_seq)
-                put(s, S_APPLIED, sequence)
-                return np.uint8(APPLY_UNVERIFIED)
+        if is_unverified and (known == NULL or known == 0):  # an Empty Book may have been lost, and trades before it
+            put(s, S_INCOMPLETE, 1)
         _set_known(s, rpt_seq, sequence)
         return np.uint8(APPLY)
     if verdict == UPDATES_MISSING:

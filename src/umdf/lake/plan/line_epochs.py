@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from umdf.lake.tasks.damaged_headers import MAX_OVERTAKING
-from umdf.lake.tasks.numbering_runs import NumberingRun, is_restart
+from umdf.lake.tasks.numbering_runs import NumberingRun
 from umdf.market.families import NULL
+from umdf.sync.arbitration_lines_kernel import is_restart
 
 if TYPE_CHECKING:
     from umdf.lake.plan.segments import MulticastGroup, Segment, StreamLine
@@ -105,7 +106,7 @@ def find_resets(
             (begun, group, before)
             for group in groups
             for before, begun in pairwise(numberings.get(group, ()))
-            if not any(before.ts_last < ts <= begun.ts_recv for _, ts, of in resets[channel] if of == group)
+            if not any(before.ts_last <= ts <= begun.ts_recv for _, ts, of in resets[channel] if of == group)
         ]
         for begun, group, before in unseen:  # of a reset that another line has
             epoch = _epoch_between(known, group, before.ts_last, begun.ts_recv)

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.sync.arbitration_lines_kernel import MAX_DISTANCE
+
 NEIGHBOURS = 8  # packets on either side that a packet is compared with
 LOOK_BACK = 3 * NEIGHBOURS  # packets before a packet among which it may continue the numbering
 # A decision depends on those of so many packets, and these on their neighbours, and those on their neighbours.
 MARGIN = LOOK_BACK + 2 * NEIGHBOURS
-MAX_OVERTAKING = 1_000  # maximum reordering, in sequences
+MAX_OVERTAKING = MAX_DISTANCE  # maximum reordering, in sequences
 MAX_FIRST_SEQUENCE = 16  # a sequence up to this may start an epoch or a loop
 MAX_WRONG_BITS = 3  # maximum wrong bits in a sequence
 EDGE_PACKETS = 3  # packets at either end of a file that are judged less strictly

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from umdf.lake.tasks.damaged_headers import NO_HEADERS, Headers, concat_headers
 from umdf.sync.arbitration_delivery_kernel import MISALIGNED_AFTER
-from umdf.sync.arbitration_lines_kernel import MAX_DISTANCE, RESTART_DISTANCE
+from umdf.sync.arbitration_lines_kernel import MAX_DISTANCE, is_restart
 
 Numbers = NDArray[np.int64]
 UNKNOWN = 0  # a content that is not known
@@ -29,11 +29,6 @@ class NumberingRun(NamedTuple):
     first: int  # the highest number of its first messages: single ones may be late
     ts_last: int
     last: int  # the highest number
-
-
-def is_restart(position: int, number: int) -> bool:
-    """Whether messages from this number on may be a new numbering of a line that is at `position`."""
-    return number <= MAX_DISTANCE and number < position - RESTART_DISTANCE
 
 
 class NumberingRuns:
@@ -100,7 +95,7 @@ class NumberingRuns:
         """The row where the line is numbered anew, if there is one; `number` has those that follow, too."""
         count = len(content)
         position = np.maximum.accumulate(np.append(self.runs[-1].last, number[:count]))[:-1]
-        low = np.flatnonzero((number[:count] <= MAX_DISTANCE) & (number[:count] < position - RESTART_DISTANCE))
+        low = np.flatnonzero(is_restart(position, number[:count]))
         for row in low.tolist():
             here, before = int(number[row]), int(position[row])
             known = int(self._contents[here]) or _first_content(number[:row], content[:row], here)

@@ -149,7 +149,7 @@ class FastProtocol:
         reasons |= {entry.packet: entry.reason for entry in chunks.quarantine}
         reasons |= dict.fromkeys(np.flatnonzero(has_wrong_checksum).tolist(), WRONG_CHECKSUM)
         kind[list(reasons)] = CORRUPT
-        epoch = _epochs(batch.ts_ns, source)
+        epoch = _epochs(batch.ts_ns, source, np.flatnonzero(reset_number))
         units.epoch[:] = epoch[packet_row]
         sent, keys = np.full(len(batch), NULL), numbers << 16 | chunk
         # Units with a sequence belong to the planned date; send times of others come from the survey, if known at all.
@@ -236,11 +236,15 @@ def _without_damaged(chunks: Chunks, batch: PacketBatch, source: SplitSource) ->
     return replace(chunks, multi_chunk_rows=int((columns["no_chunks"] > 1).sum()), **columns)
 
 
-def _epochs(ts_recv: Numbers, source: SplitSource) -> Numbers:
-    """FAST messages do not state their epoch: it follows from the last reset before them (0 if there was none)."""
+def _epochs(ts_recv: Numbers, source: SplitSource, resets: Numbers) -> Numbers:
+    """FAST messages do not state their epoch: it follows from the last reset before them (0 if there was none).
+    `resets` are the packets that have one: it may have been received at the same time as packets before it."""
     since = np.array([ts for ts, _ in source.epochs], np.int64)
     epochs = np.array([0, *(epoch for _, epoch in source.epochs)], np.int64)
-    return epochs[np.searchsorted(since, ts_recv, side="right")]
+    epoch = np.searchsorted(since, ts_recv, side="right")
+    for row in resets[np.isin(ts_recv[resets], since)].tolist():
+        epoch[:row][ts_recv[:row] == ts_recv[row]] = np.searchsorted(since, ts_recv[row], side="left")
+    return epochs[epoch]
 
 
 # Decoders are expensive to create, and a worker runs many tasks.
