@@ -19,7 +19,7 @@ from umdf.exchange.replayer.history import ChannelHistory
 from umdf.exchange.replayer.server import ReplayerServer, ReplayerSettings
 from umdf.exchange.replayer.service import ReplayService, ReplaySettings
 from umdf.feed.feed_lines import ChannelKey
-from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, Replayed, Span
+from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, Span
 from umdf.feed.replay_source import ReplaySource
 from umdf.sync.gaps import Gap
 from umdf.transport.channels_file import ReplayerAddresses
@@ -70,7 +70,9 @@ def _measure(address: Address) -> Iterator[Result]:
         client.request(Span(72, first, first + PART - 1), time.time_ns())
     while not client.is_idle:
         loop.poll(0.05)
-        found += sum(len(outcome.messages) for outcome in client.take_outcomes() if isinstance(outcome, Replayed))
+        found += sum(
+            len(outcome.messages) for outcome in client.take_outcomes() if isinstance(outcome, ReplayedMessages)
+        )
     rate = found / (time.perf_counter() - started_s)
     assert found == MESSAGES
     yield Result("replayer, 2,000 messages a request", f"{rate:,.0f} messages/s", rate / 1e3, "k messages/s", 150, True)
@@ -97,7 +99,7 @@ def _sessions(address: Address) -> Result:
         loop.poll(0.05)
         for client in clients:
             client.tick(time.time_ns())
-            found += sum(len(each.messages) for each in client.take_outcomes() if isinstance(each, Replayed))
+            found += sum(len(each.messages) for each in client.take_outcomes() if isinstance(each, ReplayedMessages))
     seconds = time.perf_counter() - started_s
     loop.close()
     assert found == SESSIONS * OF_A_SESSION

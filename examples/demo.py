@@ -268,12 +268,12 @@ def trade_live(live: Path) -> None:
     settings.write_text(LIVE_EXCHANGE.format(port=port, replayer_port=port - 1))
     with channels.open("w") as out:
         subprocess.run(umdf_command("exchange", "channels", str(settings)), check=True, stdout=out)
-    command = ("exchange", "run", settings.name, "--duration", str(LIVE_S))
+    command = ("exchange", "run", settings.name, "--duration-s", str(LIVE_S))
     print(f"\n$ umdf {' '.join(command)} &     # it loses 5 % on each line, and runs of packets on both", flush=True)
     with subprocess.Popen(umdf_command(*command), cwd=live) as exchange:
         time.sleep(LATE_S)
         seconds = str(LIVE_S - LATE_S - 4)
-        words = ("--record", str(live / "recording"), "--log", str(log), "--seconds", seconds)
+        words = ("--record", str(live / "recording"), "--log", str(log), "--duration-s", seconds)
         run_and_print("feed", "--channels", str(channels), *words)
         exchange.wait()
     run_and_print("ingest", str(live / "recording"), "--lake", str(live / "lake"), "--no-spark")

@@ -112,7 +112,7 @@ def test_the_commands_list_the_faults_and_run_the_proxy(tmp_path: Path, capsys) 
     (tmp_path / "faults.toml").write_text("[faults]\nloss = 0.1\n")
     first = free_run(4)
     command = ["exchange", "proxy", str(tmp_path / "channels.toml"), "--faults", str(tmp_path / "faults.toml")]
-    assert run([*command, "--out", str(out), "--first-port", str(first), "--duration", "0.05", "--json"]) == 0
+    assert run([*command, "--out", str(out), "--first-port", str(first), "--duration-s", "0.05", "--json"]) == 0
     assert [line.port for line in read_channels(out)[0].streams["incremental"]] == [first, first + 1]
     assert '"packets": 0' in capsys.readouterr().out
     (tmp_path / "faults.toml").write_text("[faults]\nlos = 0.1\n")

@@ -14,7 +14,7 @@ from umdf.exchange.replayer.retention import SESSION, TWO_DAYS, WEEK, Profile
 from umdf.exchange.replayer.service import MAX_REPORT_BYTES, ReplayService, ReplaySettings, Switch
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixFramer, FixMessage
-from umdf.wire.fix.session import FixSession, Received, Role, SessionSettings
+from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionSettings
 
 S, DAY = 1_000_000_000, 86_400 * 1_000_000_000
 NOW = 1_794_000_000 * S  # a Friday in November 2026
@@ -51,7 +51,7 @@ class Client:
             self.server.receive(data, self.now)
         answer = self.server.take_output(self.now)
         events = self.session.receive(answer, self.now)
-        self.received += [event.message for event in events if isinstance(event, Received)]
+        self.received += [event.message for event in events if isinstance(event, ApplicationMessage)]
         return bool(data or answer)
 
     def settle(self) -> list[FixMessage]:

@@ -23,7 +23,7 @@ from umdf.exchange.replayer.history import ChannelHistory
 from umdf.exchange.replayer.retention import WEEK, Profile
 from umdf.exchange.replayer.server import ReplayerServer, ReplayerSettings
 from umdf.exchange.replayer.service import ReplayService, ReplaySettings
-from umdf.feed.replay_client import NotReplayed, ReplayClient, ReplayClientSettings, Replayed, Span
+from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.transport.tcp import TcpLoop
 from umdf.wire.fix.message import encode_message
 
@@ -62,7 +62,7 @@ def fetch(server: ReplayerServer, spans: dict[str, Span]) -> dict[str, list[int]
         loop.poll(0.05)
         for name, client in clients.items():
             for outcome in client.take_outcomes():
-                assert isinstance(outcome, Replayed), outcome
+                assert isinstance(outcome, ReplayedMessages), outcome
                 assert all(data == data_of(sequence) for sequence, data in outcome.messages)
                 got[name] += [sequence for sequence, _ in outcome.messages]
     loop.close()
@@ -135,7 +135,7 @@ def test_nobody_listens() -> None:
         loop.poll(0.02)
     client.tick(5_000_000_000)
     assert client.is_closed and "connect" in client.last_error
-    assert [type(outcome) for outcome in client.take_outcomes()] == [NotReplayed]
+    assert [type(outcome) for outcome in client.take_outcomes()] == [ReplayFailure]
     loop.close()
 
 
@@ -226,5 +226,5 @@ def fetch_outcome(server: ReplayerServer, span: Span) -> str:
     loop.close()
     outcomes = client.take_outcomes()
     assert outcomes
-    failed = [outcome.reason for outcome in outcomes if isinstance(outcome, NotReplayed)]
+    failed = [outcome.reason for outcome in outcomes if isinstance(outcome, ReplayFailure)]
     return failed[0] if failed else ""

@@ -26,7 +26,7 @@ from umdf.feed.channel_feed import ChannelTotals
 from umdf.feed.channel_states import FeedState
 from umdf.feed.events import FeedEvent, GapOpened
 from umdf.feed.live import Live
-from umdf.feed.replay_client import NotReplayed, ReplayCounts
+from umdf.feed.replay_client import ReplayCounts, ReplayFailure
 from umdf.market.families import NULL
 from umdf.transport.capture import open_capture
 from umdf.transport.channels_file import LOOPBACK, REPLAYER, format_channels
@@ -74,7 +74,7 @@ class Result:
 
     totals: ChannelTotals
     counts: ReplayCounts
-    failures: list[NotReplayed]
+    failures: list[ReplayFailure]
     recovered: int  # books, by snapshots
     gaps: list[FeedEvent] = field(default_factory=list)
 

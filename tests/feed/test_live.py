@@ -275,7 +275,7 @@ def test_the_command_reports_status_as_json_and_ends(
 ) -> None:
     file = tmp_path / "channels.toml"
     file.write_text(format_channels(on_free_ports(day)))
-    log, words = tmp_path / "feed.log", ["feed", "--channels", str(file), "--seconds", "0.1"]
+    log, words = tmp_path / "feed.log", ["feed", "--channels", str(file), "--duration-s", "0.1"]
     assert run([*words, "--json", "--log", str(log)]) == 0
     printed = capsys.readouterr().out
     (record,) = [json.loads(line) for line in printed.splitlines()]
@@ -285,7 +285,7 @@ def test_the_command_reports_status_as_json_and_ends(
     assert run([*words, "--channel", "fast:72"]) == 2
     assert "no channel fast:72 in the channels file; it has sbe:72" in capsys.readouterr().err
     file.write_text(file.read_text().replace("127.0.0.1:", "127.0.0.1;", 1))
-    assert run(["feed", "--channels", str(file), "--seconds", "0.1"]) == 3
+    assert run(["feed", "--channels", str(file), "--duration-s", "0.1"]) == 3
     assert "channels.toml: channel 72: invalid incremental.A" in capsys.readouterr().err
 
 
@@ -294,7 +294,7 @@ def test_the_command_shows_every_channel_in_80_columns(day: LiveDay, tmp_path: P
 
     file = tmp_path / "channels.toml"
     file.write_text(format_channels(on_free_ports(day)))
-    program = f"from umdf.cli.app import run; run(['feed', '--channels', {str(file)!r}, '--seconds', '0.7'])"
+    program = f"from umdf.cli.app import run; run(['feed', '--channels', {str(file)!r}, '--duration-s', '0.7'])"
     shown = on_a_terminal(program, 80, NO_COLOR="1")
     assert "72 sbe" in shown and "waiting" in shown and "sequence" in shown
 

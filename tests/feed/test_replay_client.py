@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from umdf.feed.replay_client import NotReplayed, ReplayClient, ReplayClientSettings, Replayed, Span
+from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import Fields
-from umdf.wire.fix.session import Ended, FixSession, Received, Role, SessionSettings
+from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionEnd, SessionSettings
 
 MS = 1_000_000
 START = 1_794_000_000_000 * MS
@@ -50,7 +50,7 @@ class Network:
         self.client = ReplayClient(ReplayClientSettings("CLIENT", "REPLAYER", **settings))
         self.script, self.requests, self.now = script, [], START
         self.server: FixSession | None = None
-        self.outcomes: list[Replayed | NotReplayed] = []
+        self.outcomes: list[ReplayedMessages | ReplayFailure] = []
         self.is_down = False
 
     def run(self, ms: int) -> None:
@@ -63,15 +63,15 @@ class Network:
             data = self.client.take_output(self.now)
             if self.server is not None:
                 for event in self.server.receive(data, self.now):
-                    if isinstance(event, Received):
+                    if isinstance(event, ApplicationMessage):
                         self._answer(event)
-                    assert not isinstance(event, Ended), event
+                    assert not isinstance(event, SessionEnd), event
                 if self.server is not None:
                     self.server.tick(self.now)
                     self.client.receive(self.server.take_output(), self.now)
             self.outcomes += self.client.take_outcomes()
 
-    def _answer(self, event: Received) -> None:
+    def _answer(self, event: ApplicationMessage) -> None:
         request = m.parse_request(event.message)
         assert isinstance(request, m.ReplayRequest) and self.server is not None
         assert len(span_of(request)) <= 2_000
@@ -90,13 +90,13 @@ class Network:
     def replayed(self) -> list[int]:
         found = []
         for outcome in self.outcomes:
-            if isinstance(outcome, Replayed):
+            if isinstance(outcome, ReplayedMessages):
                 assert all(data == data_of(sequence) for sequence, data in outcome.messages)
                 found += [sequence for sequence, _ in outcome.messages]
         return found
 
     def failures(self) -> list[tuple[int, int]]:
-        return [(o.span.first, o.span.last) for o in self.outcomes if isinstance(o, NotReplayed)]
+        return [(o.span.first, o.span.last) for o in self.outcomes if isinstance(o, ReplayFailure)]
 
 
 def test_a_span_is_requested_in_parts_of_2000() -> None:

@@ -19,7 +19,7 @@ from umdf.exchange.replayer.server import ReplayerServer, ReplayerSettings
 from umdf.exchange.replayer.service import ReplayService, ReplaySettings, Switch
 from umdf.feed.events import GapOpened
 from umdf.feed.feed_lines import ChannelKey, FeedLine
-from umdf.feed.replay_client import NotReplayed, ReplayClient, ReplayClientSettings, Replayed, Span
+from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.feed.replay_source import ReplaySource, rebuilt_packets
 from umdf.sync.gaps import Gap
 from umdf.transport.channels_file import ReplayerAddresses
@@ -75,7 +75,7 @@ class ReplayedFollower(Follower):
         service = ReplayService({"72": history}, settings, Profile(WEEK), lambda: self.now_ns + SECOND_NS)
         self.replay = ReplayClient(ReplayClientSettings("CLIENT", "REPLAYER"))
         self.server = ReplayerConnection(ReplayerId("REPLAYER"), CompIds(frozenset()), service, self.now_ns)
-        self.asked, self.failures = 0, list[NotReplayed]()
+        self.asked, self.failures = 0, list[ReplayFailure]()
 
     def receive(self, packets: ReceivedPackets) -> None:
         if self.now_ns and self.replay.wants_connection(self.now_ns):
@@ -96,7 +96,7 @@ class ReplayedFollower(Follower):
             if not data and not answer:
                 break
         for outcome in self.replay.take_outcomes():
-            if isinstance(outcome, Replayed):
+            if isinstance(outcome, ReplayedMessages):
                 packets = rebuilt_packets(outcome, self.now_ns + 2 * MS)
                 packets.names[0] = FeedLine(self.feed.key, "incremental", "R")
                 self.receive_recovered(packets)
@@ -133,7 +133,7 @@ def test_a_replayer_that_refuses_leaves_the_gaps_to_snapshots(day: LiveDay, hist
 
 def test_large_messages_are_rebuilt_in_chunks() -> None:
     data = random.Random(1).randbytes(5_000)
-    packets = rebuilt_packets(Replayed(72, ((7, data), (8, b"x"))), 5)
+    packets = rebuilt_packets(ReplayedMessages(72, ((7, data), (8, b"x"))), 5)
     chunks = ChunkParser().parse(packets.buffer, packets.start, packets.end)
     assert not chunks.quarantine
     assert chunks.msg_seq_num.tolist() == [7, 7, 7, 7, 8] and chunks.no_chunks.tolist() == [4, 4, 4, 4, 1]

@@ -219,7 +219,7 @@ def test_after_a_heal_rows_are_trusted_again_and_books_end_as_they_should(tmp_pa
     assert found == [row for row in columns(orders, ORDER) if row[0] not in bad] and found
     said = {(gap["seq_version"], gap["first"]) for gap in result["gaps"]}
     assert said <= {(gap.epoch, gap.first) for gap in day.gaps} and said
-    assert any(gap["touched"] and gap["ts_cured"] for gap in result["gaps"])
+    assert any(gap["instruments"] and gap["ts_recovered"] for gap in result["gaps"])
 
 
 def test_a_day_that_begins_in_the_middle_is_stale_until_its_snapshots(tmp_path: Path, captures: Any):

@@ -129,9 +129,9 @@ def part_of(day: Day, since: Place, until: Place, root: Path, stage: Path, **mor
 
 def told(day: Day, merged: list[dict[str, Any]]) -> dict[Place, tuple[list[int], int, int | None]]:
     versions = [epoch["seq_version"] for epoch in day.epochs]
-    assert all(each["touched_count"] == len(each["touched"]) for each in merged)
+    assert all(each["affected"] == len(each["instruments"]) for each in merged)
     return {
-        (versions.index(each["seq_version"]), each["first"]): (each["touched"], each["open"], each["ts_cured"])
+        (versions.index(each["seq_version"]), each["first"]): (each["instruments"], each["open"], each["ts_recovered"])
         for each in merged
     }
 
@@ -241,25 +241,25 @@ def test_a_run_whose_timeline_has_forgotten_older_gaps_fails(clean: Makes, tmp_p
 
 
 def _said(first: int, touched: list[int], still: int, cured: int | None) -> dict[str, Any]:
-    return {"seq_version": 1, "first": first, "touched": touched, "open": still, "ts_cured": cured}
+    return {"seq_version": 1, "first": first, "instruments": touched, "open": still, "ts_recovered": cured}
 
 
 def test_what_tasks_and_runs_have_said_is_put_together() -> None:
     tasks = [[_said(5, [3, 1], 2, None), _said(9, [], 1, 40)], [_said(5, [2], 1, 50)]]
     before = merge_gap_records([], tasks)
-    assert [(each["first"], each["touched"], each["open"], each["ts_cured"]) for each in before] == [
+    assert [(each["first"], each["instruments"], each["open"], each["ts_recovered"]) for each in before] == [
         (5, [1, 2, 3], 3, 50),
         (9, [], 1, 40),
     ]
     after = merge_gap_records(before, [[_said(5, [1, 4], 0, 30)], [_said(20, [], 7, None)]])
-    assert [(each["first"], each["touched_count"], each["open"], each["ts_cured"]) for each in after] == [
+    assert [(each["first"], each["affected"], each["open"], each["ts_recovered"]) for each in after] == [
         (5, 4, 0, 50),
         (9, 0, 0, 40),  # nobody speaks of it any more
         (20, 0, 7, None),
     ]
     assert merge_gap_records(after, []) == after  # no task was run
     many = merge_gap_records(after, [[_said(20, list(range(MAX_LISTED + 5)), 0, 60)]])[-1]
-    assert (len(many["touched"]), many["touched_count"]) == (MAX_LISTED, MAX_LISTED + 5)
+    assert (len(many["instruments"]), many["affected"]) == (MAX_LISTED, MAX_LISTED + 5)
 
 
 def test_rows_of_the_table_say_how_each_gap_was_cured() -> None:

@@ -123,7 +123,7 @@ def test_a_log_with_an_accepted_change_is_made_again_and_a_lost_one_of_an_older_
 
 
 def test_a_lost_log_below_an_unfinished_commit_needs_an_abort_first(root: Path) -> None:
-    (root / "_lake" / "commit_markers" / "00000003.json").unlink()  # the commit is unfinished again
+    (root / "_lake" / "markers-4" / "00000003.json").unlink()  # the commit is unfinished again
     entry(root, 1).unlink()
     entry(root, 2).unlink()
     for check in (True, False):
@@ -146,22 +146,22 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "another lake.json": (lambda root: (root / "lake.json").write_text("[1]"), "lake.json is damaged"),
     "half a lake.json": (lambda root: (root / "lake.json").write_text('{"layout": 2}'), "lake.json is damaged"),
     "garbage in a marker": (
-        lambda root: (root / "_lake/commit_markers/00000003.json").write_bytes(b"\xff\0"),
+        lambda root: (root / "_lake/markers-4/00000003.json").write_bytes(b"\xff\0"),
         "markers/00000003.json is damaged",
     ),
     "another marker": (
-        lambda root: (root / "_lake/commit_markers/00000003.json").write_text('{"a": 1}'),
+        lambda root: (root / "_lake/markers-4/00000003.json").write_text('{"a": 1}'),
         "delete it, then run `umdf lake vacuum LAKE`, which restores it",
     ),
     "no markers": (
-        lambda root: shutil.rmtree(root / "_lake/commit_markers"),
+        lambda root: shutil.rmtree(root / "_lake/markers-4"),
         "markers/00000001.json is missing, but commit 3 follows it",
     ),
     "garbage in the lease": (
         lambda root: next((root / "_lake/leases").iterdir()).write_text("garbage"),
         "if no other process writes to this lake, delete that file",
     ),
-    "a stranger": (lambda root: (root / "_lake/commit_markers/notes.txt").write_text("mine"), ""),
+    "a stranger": (lambda root: (root / "_lake/markers-4/notes.txt").write_text("mine"), ""),
     "no log": (lambda root: shutil.rmtree(root / "mbo" / "_delta_log"), "rebuild it with `umdf lake rebuild LAKE`"),
     "no table": (lambda root: shutil.rmtree(root / "mbo"), "lake/mbo is missing; rebuild it with `umdf lake rebuild"),
     "no ledger": (lambda root: shutil.rmtree(root / "ledger"), "ledger is missing; ingest the captures into a new"),
@@ -196,7 +196,7 @@ def test_whatever_is_damaged_every_command_says_so_in_a_line(
 
 
 def test_a_marker_that_was_damaged_is_made_again(root: Path) -> None:
-    before, marker = hashes(root), root / "_lake" / "commit_markers" / "00000003.json"
+    before, marker = hashes(root), root / "_lake" / "markers-4" / "00000003.json"
     intact = marker.read_text()
     marker.unlink()
     assert lake_status.verify(root) == [] and lake_status.status(root).pending == 3

@@ -15,6 +15,7 @@ from umdf.errors import ConfigError
 from umdf.lake import dialects, schemas
 from umdf.lake.layout import LAYOUT
 from umdf.lake.older_layouts import RENAMES, renamed_rows, renames_since, table_of_layout
+from umdf.lake.plan.frontier import join_content, split_content
 from umdf.lake.schemas import tables
 from umdf.market.families import FAMILIES
 
@@ -100,6 +101,29 @@ def test_importing_the_lake_loads_neither_spark_nor_delta() -> None:
     text += "print([name for name in ('pyspark', 'deltalake', 'pandas') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_words_in_the_state_of_an_open_day_of_layout_3_are_translated() -> None:
+    ends = {"groups": [["WIN", "", 17]], "own": [], "resets": [[0]]}  # names within it are as before
+    old = {
+        "gaps": [{"first": 5, "last": 8}],
+        "answers": [{"seq_version": 1, "first": 5, "touched": [7, 9], "touched_count": 2, "open": 1, "ts_cured": None}],
+        "states": {"said": ends, "groups": [[1]], "own": [[2]], "gone": [3], "phase_at": [], "misjudged": [4]},
+    }
+    rows = pa.table({"format": [2, 2], "content": [join_content(old, b"staged"), join_content(old, b"")]})
+    found = renamed_rows(rows, RENAMES[3]["channel_state"]).column("content").to_pylist()
+    new = {
+        "gaps": old["gaps"],
+        "gap_records": [
+            {"seq_version": 1, "first": 5, "instruments": [7, 9], "affected": 2, "open": 1, "ts_recovered": None}
+        ],
+        "states": {
+            "phases": ends, "snapshot_phases": [[1]], "snapshot_states": [[2]], "deleted": [3], "phase_at": [],
+            "unverified_members": [4],
+        },
+    }  # fmt: skip
+    assert [split_content(content) for content in found] == [(new, b"staged"), (new, b"")]
+    assert all(renames_since(layout)["channel_state"] == [RENAMES[3]["channel_state"]] for layout in (1, 2, 3))
 
 
 def test_words_of_layout_2_are_translated() -> None:

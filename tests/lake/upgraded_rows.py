@@ -10,7 +10,7 @@ import pyarrow as pa
 from umdf.market.families import JOINED, LAST, MAYBE_BAD_BOOK
 
 # By layout. Not taken from the source: this is what the layouts had.
-MARKERS = {1: "commits", 2: "markers"}
+MARKERS = {1: "commits", 2: "markers", 3: "commit_markers"}
 NEW_NAMES: dict[int, dict[str, dict[str, str]]] = {
     1: {
         **{name: {"stream": "venue"} for name in ("mbo", "trades", "statistics")},
@@ -19,6 +19,7 @@ NEW_NAMES: dict[int, dict[str, dict[str, str]]] = {
         "day_statistics": {"events_in_doubt": "unverified_events", "losses": "gaps"},
     },
     2: {},
+    3: {},
 }
 NEW_VALUES: dict[int, dict[str, dict[str, dict[str, str]]]] = {
     1: {
@@ -26,8 +27,9 @@ NEW_VALUES: dict[int, dict[str, dict[str, dict[str, str]]]] = {
         "gaps": {"cause": {"start": "join"}},
     },
     2: {"gaps": {"cause": {"start": "join"}}},
+    3: {},
 }
-REWRITTEN = {layout: {*NEW_NAMES[layout], *NEW_VALUES[layout]} for layout in MARKERS}
+REWRITTEN = {layout: {*NEW_NAMES[layout], *NEW_VALUES[layout], "channel_state"} for layout in MARKERS}
 # Columns that layouts 1 and 2 did not have: NULL in an upgraded lake.
 LATER_COLUMNS = {
     "ledger": {"content_digest", "clock_offset_ns"}, "status": {"venue"},

@@ -36,7 +36,7 @@ from umdf.feed.client import FeedClient
 from umdf.feed.events import EpochStarted, FeedEvent, GapOpened
 from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine, feed_lines
 from umdf.feed.recorder import Recorder
-from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, Replayed, Span
+from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, Span
 from umdf.feed.replay_source import rebuilt_packets
 from umdf.transport.channels_file import ChannelAddresses, LineAddress
 from umdf.transport.udp_receiver import ReceivedPackets
@@ -202,7 +202,7 @@ class Simulation:
                 break
         found = []
         for outcome in self.replay.take_outcomes():
-            if isinstance(outcome, Replayed):
+            if isinstance(outcome, ReplayedMessages):
                 found.append(rebuilt_packets(outcome, now_ns))
                 self.counts["replayed"] += len(outcome.messages)
             else:

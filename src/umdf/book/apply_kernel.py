@@ -103,19 +103,19 @@ def clear_book(t, b, rpt_seq):
     had_entries |= clear_side(t, b, k.ASK)
     store_i64(b, k.B_RPT_SEQ, rpt_seq)
     store_i64(b, k.B_STALE, 0)
-    store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) & k.DIRTY_SIDES))
+    store_i32(b, k.B_CHANGED_SIDES, np.int32(load_i32(b, k.B_CHANGED_SIDES) & k.SIDES_MASK))
     return had_entries
 
 
 @inlined
 def mark_pending(t, b, sides):
     """Mark that the ladder of a book changed; returns nothing."""
-    dirty = np.int64(load_i32(b, k.B_DIRTY))
-    if dirty & k.DIRTY_SIDES == 0:
+    changed_sides = np.int64(load_i32(b, k.B_CHANGED_SIDES))
+    if changed_sides & k.SIDES_MASK == 0:
         count = get(t, k.PENDING_COUNT)
         store_i64(get(t, k.PENDING), 8 * count, (b - get(t, k.BOOKS)) // k.BOOK_BYTES)
         put(t, k.PENDING_COUNT, count + 1)
-    store_i32(b, k.B_DIRTY, np.int32(dirty | sides))
+    store_i32(b, k.B_CHANGED_SIDES, np.int32(changed_sides | sides))
 
 
 @outlined

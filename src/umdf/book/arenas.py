@@ -18,12 +18,13 @@ _SIDE_DTYPE = np.dtype([("block", "i8"), ("count", "i4"), ("capacity", "i4")])
 BOOK_DTYPE = np.dtype(
     {
         "names": (
-            "last_id rpt_seq bids asks kind depth said dirty stale row got had lending alive instrument_id".split()
+            "max_order_id rpt_seq bids asks book_type depth declared_depth changed_sides stale stale_row "
+            "stale_received stale_expected lending alive instrument_id".split()
         ),
         "formats": ["i8", "i8", _SIDE_DTYPE, _SIDE_DTYPE, *["i4"] * 4, *["i8"] * 4, "i4", "i4", "i8"],
         "offsets": [
             k.B_MAX_ORDER_ID, k.B_RPT_SEQ, k.B_SIDES, k.B_SIDES + k.SIDE_BYTES, k.B_BOOK_TYPE, k.B_DEPTH,
-            k.B_DECLARED_DEPTH, k.B_DIRTY, k.B_STALE, k.B_STALE_ROW, k.B_STALE_RECEIVED, k.B_STALE_EXPECTED,
+            k.B_DECLARED_DEPTH, k.B_CHANGED_SIDES, k.B_STALE, k.B_STALE_ROW, k.B_STALE_RECEIVED, k.B_STALE_EXPECTED,
             k.B_LENDING, k.B_ALIVE, k.B_INSTRUMENT,
         ],
         "itemsize": k.BOOK_BYTES,

@@ -22,7 +22,7 @@ from umdf.book.arenas import Arenas
 from umdf.book.input_row_kernel import set_columns
 from umdf.book.ladder_rows_kernel import apply_with_depth, apply_with_depth_at_event_end, apply_with_top
 from umdf.book.ladders import Ladders, ladder_dtype
-from umdf.book.outcomes import Outcomes, Stale
+from umdf.book.outcomes import REMOVED_DTYPE, Outcomes, Stale
 from umdf.book.state import BOOK_COLUMNS, ENTRY_COLUMNS, BooksState, record_columns
 from umdf.book.state_kernel import (
     book_number,
@@ -62,7 +62,7 @@ class Books:
         self.arenas = Arenas(orders, levels, books)
         self._table, self._table_view = self.arenas.table, self.arenas.table_view
         self._table[k.FIRST_RPT_SEQ] = 0 if requires_full_history else NULL
-        self._outcomes, self._output = Pool(), Pool()
+        self._outcomes, self._output, self._removed = Pool(), Pool(), Pool()
 
     def apply(self, rows: Rows) -> Outcomes:
         """Apply rows of the family mbo."""
@@ -86,7 +86,8 @@ class Books:
     ) -> tuple[Outcomes, Memory | None]:
         """The outcomes of the rows, and the memory of the rows of `dtype` that they wrote, if it is given."""
         words, arenas, count = self._table_view, self.arenas, len(rows)
-        codes, first_row = self._outcomes.acquire(count), words[k.ROW_BASE]
+        codes, removed = self._outcomes.acquire(count), self._removed.acquire(REMOVED_DTYPE.itemsize * count)
+        first_row, words[k.REMOVED], words[k.REMOVED_COUNT] = words[k.ROW_BASE], removed.address, 0
         out = None if dtype is None else self._allocate_output(dtype, MIN_OUTPUT_ROWS + count + arenas.book_capacity)
         words[k.FIRST], words[k.ROWS], words[k.OUTCOMES], words[k.OUT_ROWS] = 0, count, codes.address, 0
         kept_alive = self._set_columns(rows)
@@ -101,8 +102,9 @@ class Books:
                 continue
             arenas.grow()
         del kept_alive
-        words[k.ROW_BASE] = first_row + count
-        return Outcomes(codes.array[:count].view(np.int8), first_row), out
+        words[k.ROW_BASE], words[k.REMOVED] = first_row + count, 0
+        noted = np.frombuffer(removed.array, REMOVED_DTYPE, words[k.REMOVED_COUNT]) if words[k.REMOVED_COUNT] else None
+        return Outcomes(codes.array[:count].view(np.int8), first_row, noted), out
 
     def _allocate_output(self, dtype: np.dtype[np.void], rows: int) -> Memory:
         memory = self._output.acquire(dtype.itemsize * rows)
@@ -157,8 +159,8 @@ class Books:
 
     def _book(self, number: int) -> Book:
         header, entries = self.arenas.headers[number], self._entries(number)
-        kind, rpt_seq = int(header["kind"]), int(header["rpt_seq"])
-        stale = Stale(*(int(header[name]) for name in ("stale", "row", "got", "had")))
+        kind, rpt_seq = int(header["book_type"]), int(header["rpt_seq"])
+        stale = Stale(*(int(header[name]) for name in ("stale", "stale_row", "stale_received", "stale_expected")))
         return Book(
             int(header["instrument_id"]),
             bool(header["lending"]),
@@ -182,8 +184,9 @@ class Books:
         """Mark a book stale for a reason from outside."""
         header = self.arenas.headers[self.ensure(instrument_id, lending=lending)]
         if not header["stale"]:
-            header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL
-            header["dirty"] |= k.STALE_BIT
+            header["stale"], header["stale_row"] = reason, self.rows_applied
+            header["stale_received"] = header["stale_expected"] = NULL
+            header["changed_sides"] |= k.STALE_BIT
 
     def shown_book(self, instrument_id: int) -> Book | None:
         """The book to show of an instrument: the lending book, unless the ordinary one has orders of its own. The
@@ -222,7 +225,7 @@ class Books:
         headers, counts, entries = self.contents()
         numbers, pending = np.flatnonzero(self.arenas.headers["alive"]), self.arenas.pending
         books = record_columns(headers, BOOK_COLUMNS)
-        books["dirty"] &= k.DIRTY_SIDES
+        books["changed_sides"] &= k.SIDES_MASK
         books["entry_count"], books["pending"] = counts, np.zeros(len(counts), np.int64)
         books["pending"][np.searchsorted(numbers, pending)] = np.arange(len(pending)) + 1
         return BooksState(self.rows_applied, books, record_columns(entries, ENTRY_COLUMNS))
@@ -247,8 +250,8 @@ class Books:
         headers = arenas.headers
         for name in BOOK_COLUMNS:
             headers[name][numbers] = stored[name]
-        dirty = headers["dirty"][numbers] & k.DIRTY_SIDES
-        headers["dirty"][numbers] = dirty | np.where(headers["stale"][numbers] != 0, k.STALE_BIT, 0)
+        changed_sides = headers["changed_sides"][numbers] & k.SIDES_MASK
+        headers["changed_sides"][numbers] = changed_sides | np.where(headers["stale"][numbers] != 0, k.STALE_BIT, 0)
         starts, done = np.cumsum(counts) - counts, 0
         entry_arrays = tuple(map(buffer_address, (starts, counts, entries)))
         while (

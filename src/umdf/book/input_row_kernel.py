@@ -92,11 +92,23 @@ def load_row(t, i):
 
 
 @outlined
+def note_removed(t, row, price, size):
+    """Note what a cancel without a price (Binary before version 11) has removed."""
+    if get(t, k.REMOVED) != 0:
+        found = get(t, k.REMOVED) + k.REMOVED_BYTES * get(t, k.REMOVED_COUNT)
+        store_i64(found, k.R_ROW, np.int64(row))
+        store_i64(found, k.R_PRICE, np.int64(price))
+        store_i64(found, k.R_SIZE, np.int64(size))
+        put(t, k.REMOVED_COUNT, get(t, k.REMOVED_COUNT) + 1)
+    return np.int64(0)
+
+
+@outlined
 def mark_stale(b, reason, row, received, expected):
     """Mark a book stale; the first reason stays, with the row and what was known."""
     if load_i64(b, k.B_STALE) == 0:
         store_i64(b, k.B_STALE, np.int64(reason))
-        store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) | k.STALE_BIT))
+        store_i32(b, k.B_CHANGED_SIDES, np.int32(load_i32(b, k.B_CHANGED_SIDES) | k.STALE_BIT))
         store_i64(b, k.B_STALE_ROW, np.int64(row))
         store_i64(b, k.B_STALE_RECEIVED, np.int64(received))
         store_i64(b, k.B_STALE_EXPECTED, np.int64(expected))

@@ -45,7 +45,7 @@ def _write_row(t, a, b, instrument, row, flags, depth, sides):
     store_i64(out, R_ROW, row)
     store_i64(out, R_INSTRUMENT, instrument)
     store_i32(out, R_BOOK, np.int32(number))
-    bad_book_flag = k.F_MAYBE_BAD_BOOK if load_i32(b, k.B_DIRTY) & k.STALE_BIT != 0 else 0
+    bad_book_flag = k.F_MAYBE_BAD_BOOK if load_i32(b, k.B_CHANGED_SIDES) & k.STALE_BIT != 0 else 0
     store_i32(out, R_FLAGS, np.int32(flags | bad_book_flag))
     for offset in range(0, 32 * depth, 8):
         store_i64(out, R_BODY + offset, load_i64(body, offset))
@@ -59,10 +59,10 @@ def _write_pending(t, row, flags):
     a, depth, pending = arenas(t), get(t, k.DEPTH), get(t, k.PENDING)
     for index in range(get(t, k.PENDING_COUNT)):
         b = a[A_BOOKS] + k.BOOK_BYTES * load_i64(pending, 8 * index)
-        dirty = np.int64(load_i32(b, k.B_DIRTY)) & k.DIRTY_SIDES
-        if dirty != 0:
-            store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) & k.STALE_BIT))
-            _write_row(t, a, b, load_i64(b, k.B_INSTRUMENT), row, flags, depth, dirty)
+        changed_sides = np.int64(load_i32(b, k.B_CHANGED_SIDES)) & k.SIDES_MASK
+        if changed_sides != 0:
+            store_i32(b, k.B_CHANGED_SIDES, np.int32(load_i32(b, k.B_CHANGED_SIDES) & k.STALE_BIT))
+            _write_row(t, a, b, load_i64(b, k.B_INSTRUMENT), row, flags, depth, changed_sides)
     put(t, k.PENDING_COUNT, 0)
 
 

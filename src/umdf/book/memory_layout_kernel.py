@@ -39,7 +39,10 @@ LIVE_TABLE = 83  # the table of `live_kernel`
 PREFETCH_RING = 84  # 16 pairs: what was found out about rows to come
 FIRST_RPT_SEQ = PREFETCH_RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
 SAVED_LADDER_ROW = PREFETCH_RING + 33  # the row before which NOTED was
-TABLE_WORDS = PREFETCH_RING + 34
+REMOVED, REMOVED_COUNT = PREFETCH_RING + 34, PREFETCH_RING + 35  # what cancels without a price removed; 0: not wanted
+TABLE_WORDS = PREFETCH_RING + 36
+R_ROW, R_PRICE, R_SIZE = 0, 8, 16
+REMOVED_BYTES = 24
 
 # FULL: nothing, or what Python has to enlarge before it calls again.
 NOTHING_FULL, ORDERS_FULL, LEVELS_FULL, BOOKS_FULL, BLOCKS_FULL, OUTPUT_FULL = 0, 1, 2, 3, 4, 5
@@ -55,7 +58,7 @@ L_KEY, L_SIZE, L_COUNT, L_HEAD, L_TAIL, L_IMPLIED = 0, 8, 16, 20, 24, 28
 LEVEL_BYTES = 32
 
 # A book: two cache lines, the second for what is rare. A side is offset of its block, entries, capacity.
-B_MAX_ORDER_ID, B_RPT_SEQ, B_SIDES, B_BOOK_TYPE, B_DEPTH, B_DECLARED_DEPTH, B_DIRTY = (
+B_MAX_ORDER_ID, B_RPT_SEQ, B_SIDES, B_BOOK_TYPE, B_DEPTH, B_DECLARED_DEPTH, B_CHANGED_SIDES = (
     0,
     8,
     16,
@@ -76,7 +79,10 @@ B_STALE, B_STALE_ROW, B_STALE_RECEIVED, B_STALE_EXPECTED, B_LENDING, B_ALIVE, B_
 BOOK_BYTES = 128
 S_BLOCK, S_COUNT, S_CAPACITY = 0, 8, 12
 SIDE_BYTES = 16
-DIRTY_SIDES, STALE_BIT = 3, 4  # of B_DIRTY: sides that changed since the last end of an event; whether B_STALE is set
+SIDES_MASK, STALE_BIT = (
+    3,
+    4,
+)  # of B_CHANGED_SIDES: sides that changed since the last end of an event; whether B_STALE is set
 MIN_BLOCK_POWER = 4  # 16 entries
 SLACK = 8  # entries that a block always has left, so that a few are moved and compared without counting them
 ENTRY_BYTES = 12  # of a block: a key (8), a slot (4)

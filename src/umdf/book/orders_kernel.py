@@ -24,6 +24,7 @@ from umdf.book.arena_kernel import (
     new_level,
     new_order,
     order_in_slot,
+    price_of,
     remove_entry,
     set_slot,
     side_of,
@@ -41,6 +42,7 @@ from umdf.book.input_row_kernel import (
     i64_in,
     load_row,
     mark_stale,
+    note_removed,
 )
 from umdf.book.memory_layout_kernel import get
 from umdf.kernels import inlined, load_i32, load_i64, load_u32, outlined, store_i32, store_i64, store_u32
@@ -199,6 +201,8 @@ def apply_order(t, a, c, b, number, i, row, action, side, x, depth):
     if price != k.NULL and key_of(side, price) != key:
         return mark_stale(b, k.PRICE_MISMATCH, row, price, order_id), none
     if action == k.ACTION_CANCEL:
+        if price == k.NULL:
+            note_removed(t, row, price_of(side, key), load_i64(o, k.O_SIZE))
         return k.DELETED, remove_order(t, a, b, side, slot, order, depth)
     size, prev_size, stored = i64_in(c, SIZE, i), i64_in(c, PREV_SIZE, i), load_i64(o, k.O_SIZE)
     if size < 0:

@@ -46,12 +46,17 @@ REASONS = {
 }
 
 
+REMOVED_DTYPE = np.dtype([("row", "i8"), ("price", "i8"), ("size", "i8")])
+assert REMOVED_DTYPE.itemsize == k.REMOVED_BYTES
+
+
 @dataclass(eq=False)
 class Outcomes:
     """The outcome of each row of a call; `first_row` is the number of the first among all rows applied so far."""
 
     codes: NDArray[np.int8]
     first_row: int
+    removed: NDArray[np.void] | None = None  # REMOVED_DTYPE: what cancels without a price have removed; None: nothing
 
     def __len__(self) -> int:
         return len(self.codes)

@@ -20,6 +20,7 @@ from umdf.book.arena_kernel import (
     keys_of,
     new_level,
     new_order,
+    price_of,
     remove_entry,
     side_of,
     slots_of,
@@ -37,6 +38,7 @@ from umdf.book.input_row_kernel import (
     TS_INSERT,
     UPDATE_ACTION,
     mark_stale,
+    note_removed,
 )
 from umdf.book.orders_kernel import store_cold_fields
 from umdf.kernels import inlined, load_i32, load_i64, outlined, store_i32, store_i64, store_u32
@@ -93,6 +95,8 @@ def apply_position_order(t, a, b, number, r, row, side):
     if r[PRICE] != k.NULL and key_of(side, r[PRICE]) != key:
         return mark_stale(b, k.PRICE_MISMATCH, row, r[PRICE], position), np.int64(k.OUTSIDE_DEPTH)
     if r[ACTION] == k.ACTION_CANCEL:
+        if r[PRICE] == k.NULL:
+            note_removed(t, row, price_of(side, key), load_i64(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_SIZE))
         remove_entry(a, s, index)
         free_order(t, a, order)
         return k.DELETED, np.int64(k.BEST)

@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Columns = dict[str, NDArray[Any]]
-BOOK_COLUMNS = "instrument_id lending rpt_seq kind depth said stale row got had dirty".split()
+BOOK_COLUMNS = (
+    "instrument_id lending rpt_seq book_type depth declared_depth stale stale_row stale_received stale_expected "
+    "changed_sides"
+).split()
 ENTRY_COLUMNS = "price size order_id firm ts_insert count side implied".split()
 
 
 @dataclass(eq=False)
 class BooksState:
     rows_applied: int
-    books: Columns  # of OF_BOOK; also `entry_count`, and `pending`: the place in the queue of the end of the event
-    entries: Columns  # of OF_ENTRY
+    books: Columns  # of BOOK_COLUMNS; also `entry_count`, and `pending`: the place in the queue of the end of the event
+    entries: Columns  # of ENTRY_COLUMNS
 
 
 def record_columns(records: NDArray[np.void], names: Sequence[str]) -> Columns:

@@ -99,7 +99,7 @@ def delete_book(t, number):
         clear_side(t, b, side)
         free_block(t, side_of(b, side))
     store_i32(b, k.B_ALIVE, np.int32(0))
-    store_i32(b, k.B_DIRTY, np.int32(0))
+    store_i32(b, k.B_CHANGED_SIDES, np.int32(0))
     store_i64(b, k.B_RPT_SEQ, get(t, k.BOOK_FREE_LIST))
     put(t, k.BOOK_FREE_LIST, number)
     put(t, k.BOOKS_AVAILABLE, get(t, k.BOOKS_AVAILABLE) + 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from umdf.certify.observation import SeenMessage
 from umdf.feed.feed_lines import ChannelKey
-from umdf.feed.replay_client import NotReplayed, ReplayClient, ReplayClientSettings, Replayed, Span
+from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.feed.replay_source import rebuilt_packets
 from umdf.sync.gaps import Gap
 from umdf.transport.channels_file import ReplayerAddresses
@@ -40,7 +40,7 @@ class ReplaySession:
         settings = ReplayClientSettings(replayer.comp_id, replayer.replayer_id, timeout_ms=TIMEOUT_MS, retries=1)
         self._replayer, self._now_ns = replayer, now_ns
         self._client, self._loop = RecordingClient(settings), TcpLoop(clock_ns=now_ns)
-        self._failures: list[NotReplayed] = []
+        self._failures: list[ReplayFailure] = []
 
     def request(self, channel: ChannelKey, gap: Gap) -> None:
         self.request_span(Span(channel.number, gap.first, gap.last))
@@ -72,7 +72,7 @@ class ReplaySession:
         """What has been replayed, as packets."""
         found = []
         for outcome in self._client.take_outcomes():
-            if isinstance(outcome, Replayed):
+            if isinstance(outcome, ReplayedMessages):
                 found.append(rebuilt_packets(outcome, self._now_ns()))
             else:
                 self._failures.append(outcome)

@@ -52,6 +52,10 @@ class BookView:
         return self._deletion or self.channel.state_trust(self.instrument_id)
 
     @property
+    def definition_trust(self) -> Trust:
+        return self._deletion or self.channel.definition_trust(self.instrument_id)
+
+    @property
     def _deletion(self) -> Trust | None:
         at = self.deleted_at
         return None if at is None else unverified(f"the instrument was deleted at sequence {at}")
@@ -87,6 +91,7 @@ class BookView:
             "trust": self.trust.level,
             "stale": self.trust.reason,
             "state_stale": self.state_trust.reason,
+            "definition_stale": self.definition_trust.reason,
         }
 
     def as_json(self, depth: int, orders: bool) -> dict[str, Any]:
@@ -113,6 +118,7 @@ class BookView:
                 "trust": self.state_trust.level,
                 "stale": self.state_trust.reason,
             },
+            "definition": {"trust": self.definition_trust.level, "stale": self.definition_trust.reason},
             "bids": [_level(level, orders) for level in _top_levels(book.bids, depth)],
             "asks": [_level(level, orders) for level in _top_levels(book.asks, depth)],
             "statistics": self.statistics,
@@ -128,9 +134,11 @@ class BookView:
             f"state {state}, group {phase}{', separated from its group' if view.separated else ''}",
         ]
         if not self.trust.is_healthy:
-            return [*lines, f"{self.trust.level.upper()}: {self.trust.reason}"]
-        if not self.state_trust.is_healthy:
-            return [*lines, f"state {self.state_trust.level.upper()}: {self.state_trust.reason}"]
+            lines.append(f"{self.trust.level.upper()}: {self.trust.reason}")
+        elif not self.state_trust.is_healthy:
+            lines.append(f"state {self.state_trust.level.upper()}: {self.state_trust.reason}")
+        if self.deleted_at is None and not self.definition_trust.is_healthy:
+            lines.append(f"definition {self.definition_trust.level.upper()}: {self.definition_trust.reason}")
         return lines
 
     def ladder_rows(self, depth: int) -> list[list[str]]:

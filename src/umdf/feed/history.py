@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from umdf.feed.replay_client import NotReplayed, ReplayClient, ReplayClientSettings, Replayed, Span
+from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.transport.channels_file import ReplayerAddresses
 from umdf.transport.tcp import TcpLoop
 from umdf.wire.fix.replay_messages import MAX_REQUEST_MESSAGES
@@ -16,7 +16,7 @@ TIMEOUT_MS = 10_000  # its answers are slow (4.1.5)
 
 def fetch_history(
     replayer: ReplayerAddresses, span: Span, now_ns: Callable[[], int] = time.time_ns
-) -> Iterator[Replayed | NotReplayed]:
+) -> Iterator[ReplayedMessages | ReplayFailure]:
     """The messages of a span in order of their requests, and what is not available."""
     client = ReplayClient(ReplayClientSettings(replayer.comp_id, replayer.replayer_id, timeout_ms=TIMEOUT_MS))
     loop, attempt = TcpLoop(clock_ns=now_ns), 0

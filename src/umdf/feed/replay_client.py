@@ -3,7 +3,7 @@
     client = ReplayClient(ReplayClientSettings("CLIENT", "REPLAYER"))
     client.request(Span(72, 101, 108), now_ns)
     …                                            # a TcpLoop connects it: `open`, `receive`, `tick`, `take_output`
-    for outcome in client.take_outcomes(): ...   # Replayed, or NotReplayed with the reason
+    for outcome in client.take_outcomes(): ...   # ReplayedMessages, or ReplayFailure with the reason
 
 A request has at most 2,000 messages. What does not come, or comes as "not available yet", is requested three more
 times, 140 ms apart; then the caller recovers from a snapshot. Retransmissions do not exist (5.2 item 9): an answer is
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
-from umdf.wire.fix.session import Ended, FixSession, LoggedOn, Received, Role, SessionSettings, State
+from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionEnd, SessionSettings, SessionStart, State
 
 MILLISECOND_NS = 1_000_000
 RETRY_ERRORS = (m.ResponseError.NEWEST_NOT_AVAILABLE, m.ResponseError.BOTH_ENDS_NOT_AVAILABLE)
@@ -51,7 +51,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedMessages:
     """Messages of a span, without technical header."""
 
     channel: int
@@ -59,7 +59,7 @@ class Replayed:
 
 
 @dataclass(frozen=True)
-class NotReplayed:
+class ReplayFailure:
     """What will not come from this replayer."""
 
     span: Span
@@ -93,7 +93,7 @@ class ReplayClient:
         self._session: FixSession | None = None
         self._waiting: deque[_Request] = deque()
         self._current: _Request | None = None
-        self._outcomes: list[Replayed | NotReplayed] = []
+        self._outcomes: list[ReplayedMessages | ReplayFailure] = []
         self._number = 0
         self._now_ns = 0
         self._reconnect_ms, self._connect_at_ns = FIRST_RECONNECT_MS, 0
@@ -104,7 +104,7 @@ class ReplayClient:
     def request(self, span: Span, now_ns: int) -> None:
         wanted = sum(len(request.span) for request in self._waiting) + len(span)
         if wanted > self.settings.max_messages:
-            self._outcomes.append(NotReplayed(span, f"{wanted} messages are too many for replay"))
+            self._outcomes.append(ReplayFailure(span, f"{wanted} messages are too many for replay"))
             return
         step = self.settings.max_request_messages
         for first in range(span.first, span.last + 1, step):
@@ -117,7 +117,7 @@ class ReplayClient:
         if self._current is not None and self._current.span.channel == channel:
             self._current.missing.clear()
 
-    def take_outcomes(self) -> list[Replayed | NotReplayed]:
+    def take_outcomes(self) -> list[ReplayedMessages | ReplayFailure]:
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -155,11 +155,11 @@ class ReplayClient:
         if self._session is None:
             return
         for event in self._session.receive(data, now_ns):
-            if isinstance(event, LoggedOn):
+            if isinstance(event, SessionStart):
                 self._reconnect_ms = FIRST_RECONNECT_MS
-            elif isinstance(event, Received):
+            elif isinstance(event, ApplicationMessage):
                 self._on_message(event.message)
-            elif isinstance(event, Ended):
+            elif isinstance(event, SessionEnd):
                 self.last_error = event.reason
         self._send_next()
 
@@ -167,7 +167,7 @@ class ReplayClient:
         self._now_ns = now_ns
         if self._session is not None:
             for event in self._session.tick(now_ns):
-                if isinstance(event, Ended):
+                if isinstance(event, SessionEnd):
                     self.last_error = event.reason
         current = self._current
         if current is not None and now_ns >= current.deadline_ns:
@@ -263,7 +263,7 @@ class ReplayClient:
         self.counts.messages += len(expected)
         self.counts.bytes += sum(len(message.data) for message in expected)
         messages = tuple((message.sequence, message.data) for message in expected)
-        self._outcomes.append(Replayed(request.span.channel, messages))
+        self._outcomes.append(ReplayedMessages(request.span.channel, messages))
 
     def _on_report(self, request: _Request, found: m.Report) -> None:
         if not request.missing:
@@ -290,7 +290,7 @@ class ReplayClient:
 
     def _fail(self, request: _Request, reason: str) -> None:
         for first, last in _runs(sorted(request.missing)):
-            self._outcomes.append(NotReplayed(Span(request.span.channel, first, last), reason))
+            self._outcomes.append(ReplayFailure(Span(request.span.channel, first, last), reason))
 
 
 def _runs(numbers: Iterable[int]) -> list[tuple[int, int]]:

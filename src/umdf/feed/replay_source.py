@@ -15,7 +15,14 @@ from threading import Event, Thread
 import numpy as np
 
 from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine
-from umdf.feed.replay_client import NotReplayed, ReplayClient, ReplayClientSettings, ReplayCounts, Replayed, Span
+from umdf.feed.replay_client import (
+    ReplayClient,
+    ReplayClientSettings,
+    ReplayCounts,
+    ReplayedMessages,
+    ReplayFailure,
+    Span,
+)
 from umdf.sync.gaps import Gap
 from umdf.transport.channels_file import ReplayerAddresses
 from umdf.transport.tcp import TcpLoop
@@ -40,8 +47,8 @@ class ReplaySource:
         self._client = ReplayClient(settings or ReplayClientSettings(replayer.comp_id, replayer.replayer_id))
         self._loop, self._attempt = TcpLoop(clock_ns=now_ns), 0
         self._requests: queue.SimpleQueue[Span | int] = queue.SimpleQueue()  # an int: a channel to cancel
-        self._outcomes: queue.SimpleQueue[Replayed | NotReplayed] = queue.SimpleQueue()
-        self.failures: list[NotReplayed] = []  # what a snapshot has to recover
+        self._outcomes: queue.SimpleQueue[ReplayedMessages | ReplayFailure] = queue.SimpleQueue()
+        self.failures: list[ReplayFailure] = []  # what a snapshot has to recover
         self._stop = Event()
         self._thread = Thread(target=self._run, name="replay-client", daemon=True)
         self._thread.start()
@@ -78,7 +85,7 @@ class ReplaySource:
                 outcome = self._outcomes.get_nowait()
             except queue.Empty:
                 return found
-            if isinstance(outcome, Replayed):
+            if isinstance(outcome, ReplayedMessages):
                 found.append(rebuilt_packets(outcome, self._now_ns()))
             else:
                 self.failures.append(outcome)
@@ -117,7 +124,7 @@ class ReplaySource:
             self._outcomes.put(outcome)
 
 
-def rebuilt_packets(replayed: Replayed, ts_ns: int) -> ReceivedPackets:
+def rebuilt_packets(replayed: ReplayedMessages, ts_ns: int) -> ReceivedPackets:
     """Replayed messages as packets of line R, each with the technical header that it was sent with."""
     parts: list[bytes] = []
     for sequence, data in replayed.messages:

@@ -299,8 +299,8 @@ class _Ingest:
         """The changes of every table: the day replaces its earlier rows, or is appended to them."""
         day, result, before = results.day, self.result, results.before
         quality = merge_quality(before.quality if before else (), results.span_results, results.looping_results)
-        answers = merge_gap_records(before.answers if before else [], results.gap_answers)
-        small_tables = small_table_rows(day, results.gaps, answers, quality)
+        gap_records = merge_gap_records(before.gap_records if before else [], results.gap_records)
+        small_tables = small_table_rows(day, results.gaps, gap_records, quality)
         result.add_loop_losses(small_tables if before is None else {})
         for name, rows in small_tables.items():
             added = write_small_table(self.root, self.stamp, name, rows, day) if name in names else None
@@ -328,7 +328,7 @@ class _Ingest:
                 "listed": results.definition_hashes,
                 "open": still_open,
                 "quality": quality,
-                "answers": answers,
+                "gap_records": gap_records,
             }
             state_fields |= {"ts_sent": results.ts_sent, "tables": names, "states": results.states}
             patience = self.patience.get(day.key, before.patience if before else 1)

@@ -2,7 +2,7 @@
 
     lake.json                      layout and producer version, the lake's own id
     _lake/intents/00000012.json    what commit 12 does to every table
-    _lake/commit_markers/….json    of the same number: it is done, or aborted; the Delta version of every table after it
+    _lake/markers-4/….json         of the same number: it is done, or aborted; the Delta version of every table after it
     _lake/leases/00000003.json     the one writer
     _lake/configs/….json           channel configurations that inputs were ingested with, by digest
     _lake/logs, _lake/work         Spark's logs; its temporary files
@@ -26,9 +26,9 @@ from umdf.errors import ConfigError, UmdfError
 from umdf.lake import atomic_files
 from umdf.lake.locations import local_path
 
-LAYOUT = 3
+LAYOUT = 4
 # An upgrade writes its marker where readers of the old layout do not look: `lake.json` alone decides what is read.
-MARKER_DIRECTORIES = {1: "commits", 2: "markers", 3: "commit_markers"}
+MARKER_DIRECTORIES = {1: "commits", 2: "markers", 3: "commit_markers", 4: "markers-4"}
 PATH_FAULTS = {
     re.compile("[\ud800-\udfff]+"): "bytes that are not UTF-8",
     re.compile(r"[\x00-\x1f\x7f]"): "a control character",

@@ -6,7 +6,7 @@ same places, with the same types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,27 @@ pc: Any = pyarrow.compute  # its functions are made at run time
 class TableRenames:
     columns: Mapping[str, str] = field(default_factory=dict)  # old name: new name
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # column: old value: new value
+    content: Callable[[bytes], bytes] | None = None  # from the old `content` of a row to the new one
+
+
+GAP_RECORD_NAMES = {"touched": "instruments", "touched_count": "affected", "ts_cured": "ts_recovered"}
+LAST_STATE_NAMES = {
+    "said": "phases", "groups": "snapshot_phases", "own": "snapshot_states", "gone": "deleted",
+    "misjudged": "unverified_members",
+}  # fmt: skip
+
+
+def renamed_state(content: bytes) -> bytes:
+    """The state of an open channel-day, of layout 3 in the words of layout 4."""
+    from umdf.lake.plan.frontier import join_content, split_content  # it imports commits, which import this
+
+    def renamed(found: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+        return {names.get(name, name): value for name, value in found.items()}
+
+    fields, staged = split_content(content)
+    fields["gap_records"] = [renamed(each, GAP_RECORD_NAMES) for each in fields.pop("answers")]
+    fields["states"] = renamed(fields["states"], LAST_STATE_NAMES)
+    return join_content(fields, staged)
 
 
 # By the older layout, then by table: how the next layout differs from it.
@@ -36,6 +57,7 @@ RENAMES: dict[int, dict[str, TableRenames]] = {
     },
     # A recording that begins within an epoch is no loss. Columns of layout 3 that are new are NULL in older files.
     2: {"gaps": TableRenames(values={"cause": {"start": "join"}})},
+    3: {"channel_state": TableRenames(content=renamed_state)},
 }
 
 
@@ -64,4 +86,8 @@ def renamed_rows(rows: pa.Table, renames: TableRenames) -> pa.Table:
         for old, new in words.items():
             column = pc.if_else(pc.equal(column, old), new, column)
         rows = rows.set_column(rows.column_names.index(name), name, column)
+    if renames.content is not None:
+        old_contents = rows.column("content")
+        contents = pa.array(map(renames.content, old_contents.to_pylist()), old_contents.type)
+        rows = rows.set_column(rows.column_names.index("content"), "content", contents)
     return rows

@@ -31,6 +31,7 @@ OUT_OF_RANGE = 1 << 10  # a value did not fit its column and is NULL; the packet
 EXCHANGE_BEST = 1 << 11  # 276=C
 BTB_LIMITED = 1 << 12  # 276=LM
 BTB_ALL_OR_NONE = 1 << 13  # 276=AN
+FROM_BOOK = 1 << 14  # of a cancel without a price: what it lacks is taken from the book
 JOINED = 1 << 16  # of bars and days, with MAYBE_BAD_BOOK: the recording begins within the interval, nothing else
 FLAGS = {
     LAST: "last row of its event",
@@ -43,6 +44,7 @@ FLAGS = {
     EXCHANGE_BEST: "exchange best (276=C)",
     BTB_LIMITED: "lending: limited (276=LM)",
     BTB_ALL_OR_NONE: "lending: all or none (276=AN)",
+    FROM_BOOK: "cancel without a price (Binary before version 11): price, size and prev_size are those of the book",
     JOINED: "of bars and days: MAYBE_BAD_BOOK only because the recording begins later",
 }
 

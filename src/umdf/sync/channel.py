@@ -22,6 +22,7 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.book.cancels import complete_cancels
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
@@ -32,7 +33,7 @@ from umdf.sync import update_gate_kernel as k
 from umdf.sync.definitions.definition_trust import DefinitionTrust, deletions
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import Gap, GapCause, GapLedger
-from umdf.sync.gated_updates import GatedUpdates
+from umdf.sync.gated_updates import GatedUpdates, wire_keys
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import HEALTHY, Trust, unverified
@@ -42,6 +43,7 @@ class Channel:
     def __init__(self, number: int, *, statuses_have_rpt_seq: bool = True) -> None:
         self.number = number
         self._statuses_have_rpt_seq = statuses_have_rpt_seq
+        self._notes_cancels = False
         self.gaps = GapLedger()
         self.epoch: int | None = None
         self.sequence = 0  # the last one applied or given up
@@ -53,6 +55,8 @@ class Channel:
 
     def _reset(self, state: MarketState) -> None:
         self._updates = GatedUpdates(state, self.gaps, statuses_have_rpt_seq=self._statuses_have_rpt_seq)
+        if self._notes_cancels:
+            self._updates.removed = []
         self.books, self.trust, self.phases = self._updates.books, self._updates.trust, self._updates.phases
         self.state = state
         self._queue, self._definitions = SnapshotQueue(), DefinitionTrust()
@@ -206,6 +210,21 @@ class Channel:
         ahead = self._queue.latest()
         if self.epoch is not None and ahead > self.sequence:
             self.open_gap(Gap(self.epoch, self.sequence + 1, ahead, NULL))
+
+    def note_cancels(self) -> None:
+        """From now on, `complete_cancels` will be called for events that were applied."""
+        self._notes_cancels, self._updates.removed = True, []
+
+    def complete_cancels(self, events: Events) -> None:
+        """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
+        if not (noted := self._updates.removed):
+            return
+        self._updates.removed = []
+        removed, rows = np.concatenate(noted), events.rows("mbo")
+        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
+        removed = removed[at]
+        removed["row"] = index
+        complete_cancels(rows, [removed])
 
     # What the channel shows.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.book.cancels import removed_from
 from umdf.book.engine import Books
 from umdf.market.families import NULL
 from umdf.market.rows import Events, Rows, no_units
@@ -38,6 +39,7 @@ class GatedUpdates:
         self.deleted: dict[int, int] = {}  # instruments, and how far the stream was then
         self.suspects: dict[int, int] = {}  # instruments whose statistics may be wrong, since this sequence
         self.empty_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
+        self.removed: list[NDArray[np.void]] | None = None  # by cancels; `row` is a wire key. None: not noted
         self._gaps = gaps
 
     def apply(self, events: Events, resets: Sequence[StatisticReset] = ()) -> list[int]:
@@ -47,7 +49,7 @@ class GatedUpdates:
         if not len(rows):
             if stale_before:
                 none = np.zeros(0, np.bool_)
-                self._apply_some(events, none, none, stale_before, resets)
+                self._apply_some(events, none, none, stale_before, resets, none)
             else:
                 self._apply_now(events, resets)
             return []
@@ -56,16 +58,16 @@ class GatedUpdates:
         if not decisions.any() and not stale_before:
             self._apply_now(events, resets)
             return []
-        ids = rows.column("instrument_id")
+        ids, is_unverified = rows.column("instrument_id"), decisions == k.APPLY_UNVERIFIED
         for row in np.flatnonzero(decisions == k.EMPTIED_IN_DOUBT).tolist():
             self.suspects[int(ids[row])] = int(sequence[row])
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
         later = self._drop_emptied(ids, sequence, decisions, waits, is_old)
         waiting_ids = np.unique(ids[waits])
         if waits.any() or is_old.any() or stale_before:
-            self._apply_some(events, waits, is_old, stale_before, resets)
+            self._apply_some(events, waits, is_old, stale_before, resets, is_unverified)
         else:
-            self._apply_now(events, resets)
+            self._apply_now(events, resets, is_unverified)
         if later is not None:
             self.apply(later)
         return waiting_ids.tolist()
@@ -142,6 +144,7 @@ class GatedUpdates:
         is_old: NDArray[np.bool_],
         stale_before: set[int],
         resets: Sequence[StatisticReset],
+        is_unverified: NDArray[np.bool_],
     ) -> None:
         """Apply all but some rows of the family mbo, and what belongs to them."""
         book = events.rows("mbo")
@@ -157,14 +160,19 @@ class GatedUpdates:
                     is_waiting |= self._unnumbered_waits(some, book, waits, stale_before)
                 masks[name] = is_waiting
                 applied[name] = ~(is_waiting | np.isin(own, orders[is_old]))
-        self._apply_now(events.take(applied), resets)
+        self._apply_now(events.take(applied), resets, is_unverified[applied["mbo"]])
         if any(mask.any() for mask in masks.values()):
             self.waiting.add(events.take(masks))
 
-    def _apply_now(self, events: Events, resets: Sequence[StatisticReset]) -> None:
+    def _apply_now(
+        self, events: Events, resets: Sequence[StatisticReset], is_unverified: NDArray[np.bool_] | None = None
+    ) -> None:
         rows = events.rows("mbo")
         if len(rows):
             outcomes = self.books.apply(rows)
+            if self.removed is not None and outcomes.removed is not None:
+                is_known = np.ones(len(rows), np.bool_) if is_unverified is None else ~is_unverified
+                self.removed.append(removed_from(outcomes, wire_keys(events, rows), is_known))
             if outcomes.codes.min() < 0:
                 sequence = events.units.sequence[rows.unit]
                 self._hold_back(events, rows, self.trust.mark_impossible(rows, sequence, outcomes))
@@ -230,6 +238,11 @@ class GatedUpdates:
         ]
         if resets or len(events.units):
             self.apply(events, resets)
+
+
+def wire_keys(events: Events, rows: Rows) -> NDArray[np.int64]:
+    """A number for each row that no other row of the family has in this epoch."""
+    return events.units.sequence[rows.unit].astype(np.int64) << 32 | rows.wire_order & 0xFFFF_FFFF
 
 
 def _order_after(events: Events, sequence: int) -> int:

@@ -113,6 +113,8 @@ class Session:
             key = stream.protocol, stream.channel
             if key not in self._inputs:
                 channel = Channel(stream.channel, statuses_have_rpt_seq=stream.protocol == Speaks.SBE)
+                if observer is not None:
+                    channel.note_cancels()
                 timeout_ms = int(1000 * (silence_s or SILENCE_S[stream.protocol]))
                 arbiter = LineArbiter(line_timeout_ms=timeout_ms, has_versions=stream.protocol == Speaks.SBE)
                 self._inputs[key] = _ChannelInput(channel, self._codec(*key), arbiter)
@@ -328,6 +330,7 @@ class Session:
         if not is_late:
             feed.channel.apply(events.of_units(np.arange(first, len(damaged))))
         if self._observer is not None:
+            feed.channel.complete_cancels(applied)
             self._observer(key, applied)
 
     def _usable_late(self, feed: _ChannelInput, events: Events, damaged: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -354,8 +357,7 @@ class Session:
             elif isinstance(found, ReceivedPhases) and self._is_usable(feed, found.behind):
                 self._receive_snapshots(feed, together)
                 together, before = {}, found.before
-                is_after = before is not None and before.at > feed.epoch_start and self._is_usable(feed, before)
-                after = before.sequence if before is not None and is_after else -1
+                after = before.sequence if before is not None and self._is_usable(feed, before) else -1
                 feed.channel.apply_phases(GroupPhases(found.events, after, found.behind.sequence), sequence)
         self._receive_snapshots(feed, together)
 

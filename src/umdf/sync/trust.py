@@ -113,7 +113,7 @@ class BookTrust:
                 first_rows[number] = row
                 header, state = self._books.arenas.headers[number], self.states[number]
                 state[k.S_STALE], state[k.S_INCOMPLETE] = outcomes.codes[row], 1
-                state[k.S_RECEIVED], state[k.S_EXPECTED] = header["got"], header["had"]
+                state[k.S_RECEIVED], state[k.S_EXPECTED] = header["stale_received"], header["stale_expected"]
                 state[k.S_APPLIED] = sequence[row] - 1  # a snapshot from there on can replace the book
         return np.array(sorted(first_rows.values()), np.int64)
 

@@ -38,9 +38,10 @@ GATE_ARGUMENTS = 13
 S_RPT_SEQ, S_STALE, S_VERIFIED, S_APPLIED, S_INCOMPLETE, S_RECEIVED, S_EXPECTED, S_AMBIGUOUS = range(8)
 STATE_WORDS = 8
 UNVERIFIED_FROM_START = -1  # of VERIFIED, APPLIED and AMBIGUOUS
-# Decisions. EMPTIED: applied, and what waits for its book is out of date. EMPTIED_IN_DOUBT: the same, but units were
-# lost before it, perhaps a channel reset, which clears statistics too.
-APPLY, WAIT, OLD, EMPTIED, EMPTIED_IN_DOUBT = range(5)
+# Decisions. APPLY_UNVERIFIED: nothing shows that it is the next one. EMPTIED: applied, and what waits for its book is
+# out of date. EMPTIED_IN_DOUBT: the same, but units were lost before it, perhaps a channel reset, which clears
+# statistics too.
+APPLY, APPLY_UNVERIFIED, WAIT, OLD, EMPTIED, EMPTIED_IN_DOUBT = range(6)
 NOT_NEEDED, NEEDED, TOO_OLD = range(3)  # of a snapshot
 
 
@@ -68,7 +69,8 @@ def _gate_update(t, s, i, sequence):
         return np.uint8(OLD)
     if rpt_seq == NULL:
         put(s, S_APPLIED, sequence)
-        return np.uint8(APPLY)
+        is_verified = load_i64(get(t, GAP_BEFORE), 8 * i) <= get(s, S_VERIFIED)
+        return np.uint8(APPLY if is_verified else APPLY_UNVERIFIED)
     known, gap = get(s, S_RPT_SEQ), load_i64(get(t, GAP_BEFORE), 8 * i)
     verdict = compare_rpt_seq(known, rpt_seq, gap > get(s, S_VERIFIED))
     if verdict == FOLLOWS:
@@ -79,7 +81,7 @@ def _gate_update(t, s, i, sequence):
                 put(s, S_AMBIGUOUS, gap)
                 put(s, S_RPT_SEQ, rpt_seq)
                 put(s, S_APPLIED, sequence)
-                return np.uint8(APPLY)
+                return np.uint8(APPLY_UNVERIFIED)
         _set_known(s, rpt_seq, sequence)
         return np.uint8(APPLY)
     if verdict == UPDATES_MISSING:

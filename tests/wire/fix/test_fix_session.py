@@ -7,7 +7,16 @@ import random
 import pytest
 
 from umdf.wire.fix.message import FixFramer, FixMessage, encode_message
-from umdf.wire.fix.session import Ended, FixSession, LoggedOn, Received, Role, SequenceNumbers, SessionSettings, State
+from umdf.wire.fix.session import (
+    ApplicationMessage,
+    FixSession,
+    Role,
+    SequenceNumbers,
+    SessionEnd,
+    SessionSettings,
+    SessionStart,
+    State,
+)
 
 S = 1_000_000_000
 START = 1_700_000_000 * S
@@ -34,7 +43,7 @@ def output(session: FixSession) -> list[FixMessage]:
 
 def logged_on(**values) -> FixSession:
     session = acceptor(**values)
-    assert list(session.receive(logon(), START)) == [LoggedOn("CLIENT")]
+    assert list(session.receive(logon(), START)) == [SessionStart("CLIENT")]
     (reply,) = output(session)
     assert (reply.msg_type, reply.text(49), reply.text(56), reply.integer(34)) == ("A", "SERVER", "CLIENT", 1)
     assert (reply.text(141), reply.text(108)) == ("Y", "30")
@@ -82,7 +91,7 @@ def test_the_server_answers_as_fix_says(name: str) -> None:
 def test_what_does_not_log_on_is_ended(first: bytes) -> None:
     session = acceptor()
     events = list(session.receive(first, START))
-    assert [type(event) for event in events] == [Ended]
+    assert [type(event) for event in events] == [SessionEnd]
     assert session.state == State.ENDED
 
 
@@ -92,7 +101,7 @@ def test_messages_beyond_a_gap_follow_when_it_is_filled() -> None:
     assert [message.msg_type for message in output(session)] == ["2"]
     events = list(session.receive(peer_message("BW", 2, (1346, "a")), START))
     events += session.receive(peer_message("BW", 3, (1346, "b")), START)
-    assert [event.message.text(1346) for event in events if isinstance(event, Received)] == ["a", "b", "c"]
+    assert [event.message.text(1346) for event in events if isinstance(event, ApplicationMessage)] == ["a", "b", "c"]
     assert session.numbers.incoming == 5
 
 
@@ -106,7 +115,7 @@ def test_silence_is_answered_by_a_heartbeat_then_a_test_request_then_the_end() -
         if session.state == State.ENDED:
             break
     assert seen == [(30, "0"), (37, "1"), (67, "0"), (68, "5")]
-    assert [type(event) for event in events] == [Ended]
+    assert [type(event) for event in events] == [SessionEnd]
 
 
 def test_a_client_that_sends_a_byte_a_second_is_silent() -> None:
@@ -125,11 +134,11 @@ def test_numbers_go_on_after_a_logon_without_reset() -> None:
     session = logged_on(admit=lambda _: numbers)
     list(session.receive(peer_message("5", 2), START))
     again = acceptor(admit=lambda _: numbers)
-    assert list(again.receive(logon(3, reset=False), START)) == [LoggedOn("CLIENT")]
+    assert list(again.receive(logon(3, reset=False), START)) == [SessionStart("CLIENT")]
     (reply,) = output(again)
     assert (reply.integer(34), reply.text(141)) == (3, "")
     late = acceptor(admit=lambda _: numbers)
-    assert [type(event) for event in late.receive(logon(1, reset=False), START)] == [Ended]
+    assert [type(event) for event in late.receive(logon(1, reset=False), START)] == [SessionEnd]
     assert "too low" in output(late)[0].text(58)
 
 
@@ -154,9 +163,9 @@ def test_two_sessions_exchange_everything_in_order_over_any_cuts() -> None:
         data = bytes(wires[own][:size])
         del wires[own][:size]
         for event in other.receive(data, now):
-            if isinstance(event, Received):
+            if isinstance(event, ApplicationMessage):
                 received[other].append(event.message.text(58))
-            assert not isinstance(event, Ended)
+            assert not isinstance(event, SessionEnd)
     for own, other in ((server, client), (client, server)):
         assert received[other] == sent[own][: len(received[other])]
         assert len(received[other]) > 200

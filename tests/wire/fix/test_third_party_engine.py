@@ -12,7 +12,7 @@ from umdf.exchange.replayer.connection import CompIds, ReplayerConnection, Repla
 from umdf.exchange.replayer.history import ChannelHistory
 from umdf.exchange.replayer.retention import WEEK, Profile
 from umdf.exchange.replayer.service import ReplayService, ReplaySettings
-from umdf.feed.replay_client import NotReplayed, ReplayClient, ReplayClientSettings, Replayed, Span
+from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 
 simplefix = pytest.importorskip("simplefix", reason="pip install -c constraints.txt umdf[dev]")
 NOW, MS = 1_794_000_000 * 10**9, 1_000_000
@@ -146,12 +146,12 @@ class Acceptor:
 
 def replayed(
     behaviours: list[str], seed: int, step: int = 10**6
-) -> tuple[dict[int, bytes], list[NotReplayed], Acceptor]:
+) -> tuple[dict[int, bytes], list[ReplayFailure], Acceptor]:
     """What our client has, by parts of so many bytes."""
     client, acceptor, now = ReplayClient(ReplayClientSettings("CLIENT", "REPLAYER")), Acceptor(behaviours, seed), NOW
     client.request(Span(72, 5, 104), now)
     client.open(now)
-    got, failed = dict[int, bytes](), list[NotReplayed]()
+    got, failed = dict[int, bytes](), list[ReplayFailure]()
     for _ in range(3_000):
         answer = acceptor.answer(client.take_output(now))
         for at in range(0, len(answer), step):
@@ -159,7 +159,7 @@ def replayed(
         now += 10 * MS
         client.tick(now)
         for outcome in client.take_outcomes():
-            if isinstance(outcome, Replayed):
+            if isinstance(outcome, ReplayedMessages):
                 got.update(outcome.messages)
             else:
                 failed.append(outcome)

@@ -67,9 +67,9 @@ def certify(
     ] = False,
     symbol: Annotated[str, typer.Option(help="Instrument to observe", metavar="SYMBOL")] = "",
     book: Annotated[str, typer.Option(help="Books to observe: mbo, mbp or tob", metavar="NAME")] = "mbo",
-    seconds: Annotated[
+    duration_s: Annotated[
         float | None,
-        typer.Option(help="Seconds to observe (default: until all steps have passed, or Ctrl-C)", metavar="N"),
+        typer.Option(help="Seconds to observe (default: until all steps have passed, or Ctrl-C)", metavar="SECONDS"),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="HTML file for the report", metavar="FILE")] = None,
     as_json: JsonFlag = False,
@@ -85,7 +85,9 @@ def certify(
 
     printer, selection = printer_of(ctx), select_steps(only, first)
     if is_listening:
-        _finish(printer, [_listen(printer, selection, channels, (symbol, book, generation, segment), seconds)], report)
+        _finish(
+            printer, [_listen(printer, selection, channels, (symbol, book, generation, segment), duration_s)], report
+        )
         return
     combinations = select_combinations(protocol, generation, segment)
     if list_steps:
@@ -181,7 +183,7 @@ class _Person:
 
 
 def _listen(
-    printer: Printer, selection: Selection, channels: Path, what: tuple[str, str, str, str], seconds: float | None
+    printer: Printer, selection: Selection, channels: Path, what: tuple[str, str, str, str], duration_s: float | None
 ) -> Run:
     from umdf.certify.listen import Watched, listen, seconds_from_now
     from umdf.certify.observation import BOOK_TYPES
@@ -195,7 +197,7 @@ def _listen(
     generation, segment = (
         value if value != "all" else default for value, default in ((generation, "priority"), (segment, "equities"))
     )
-    is_late, interrupted = seconds_from_now(seconds), list[bool]()
+    is_late, interrupted = seconds_from_now(duration_s), list[bool]()
     with _ends_on_interrupt(interrupted):
         return listen(
             read_channels(channels),

@@ -14,7 +14,7 @@ from umdf.cli.output import JsonFlag, counted, print_escaped, print_json
 FAULTS_EXAMPLES = ("umdf exchange faults",)
 PROXY_EXAMPLES = (
     "umdf exchange proxy channels.toml --faults faults.toml --out faulty-channels.toml",
-    "umdf exchange proxy channels.toml --faults exchange.toml --out faulty-channels.toml --duration 60",
+    "umdf exchange proxy channels.toml --faults exchange.toml --out faulty-channels.toml --duration-s 60",
 )
 REPLAYER_EXAMPLES = ("umdf exchange replayer unavailable", "umdf exchange replayer not-authorized --off")
 
@@ -44,7 +44,7 @@ def proxy(
     out: Annotated[Path, typer.Option(help="Channels file to write for the client", metavar="FILE")],
     first_port: Annotated[int, typer.Option(help="First port that the client uses", metavar="PORT", min=1)] = 25_001,
     seed: Annotated[int, typer.Option(help="Random seed", metavar="N", min=0)] = 1,
-    duration: Annotated[
+    duration_s: Annotated[
         float | None, typer.Option(help="Seconds to run (default: until Ctrl-C)", metavar="SECONDS", min=0)
     ] = None,
     as_json: JsonFlag = False,
@@ -66,7 +66,7 @@ def proxy(
         if not as_json:
             print_escaped(f"the client uses {out}; press Ctrl-C to stop")
         try:
-            own.run(Event(), duration)
+            own.run(Event(), duration_s)
         except KeyboardInterrupt:
             pass
         packets = own.packets

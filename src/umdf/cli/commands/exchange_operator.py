@@ -29,7 +29,7 @@ PHASE_EXAMPLES = (
     "umdf exchange phase final-closing-call derivatives",
 )
 STATE_EXAMPLES = (
-    "umdf exchange state PETR4 reserved --opens-in 60",
+    "umdf exchange state PETR4 reserved --opens-in-s 60",
     "umdf exchange state PETR4 open",
 )
 BAND_EXAMPLES = (
@@ -255,14 +255,14 @@ def state(
         str,
         typer.Argument(help="open, pause, reserved, forbidden, final-closing-call or close", metavar="STATE"),
     ],
-    opens_in: Annotated[
+    opens_in_s: Annotated[
         float | None, typer.Option(help="Seconds until a reserved instrument opens", metavar="SECONDS")
     ] = None,
     control: ControlOption = DEFAULT_SOCKET,
     as_json: JsonFlag = False,
 ) -> None:
     """Change the state of an instrument: it separates from its group, or rejoins it with the group's own state."""
-    send(control, "state", symbol=symbol, state=state, opens_in_s=opens_in)
+    send(control, "state", symbol=symbol, state=state, opens_in_s=opens_in_s)
     report({"symbol": symbol, "state": state}, as_json, f"{symbol}: {state}")
 
 

@@ -13,8 +13,8 @@ from umdf.cli.output import JsonFlag, counted, print_escaped, print_json, size_t
 
 RUN_EXAMPLES = (
     "umdf exchange run examples/exchange.toml",
-    "umdf exchange run exchange.toml --captures day --no-udp --speed 60 --duration 600",
-    "umdf exchange run exchange.toml --duration 30 --json",
+    "umdf exchange run exchange.toml --captures day --no-udp --speed 60 --duration-s 600",
+    "umdf exchange run exchange.toml --duration-s 30 --json",
 )
 CHANNELS_EXAMPLES = (
     "umdf exchange channels examples/exchange.toml",
@@ -32,8 +32,9 @@ def run(
     speed: Annotated[
         float, typer.Option(help="Speed of the exchange's clock: simulated seconds per second", metavar="N", min=0.001)
     ] = 1.0,
-    duration: Annotated[
-        float | None, typer.Option(help="Simulated seconds to run (default: until Ctrl-C)", metavar="SECONDS", min=0)
+    duration_s: Annotated[
+        float | None,
+        typer.Option(help="Seconds to run, of the exchange's clock (default: until Ctrl-C)", metavar="SECONDS", min=0),
     ] = None,
     control: Annotated[
         Path | None, typer.Option(help="Control socket (default: as in the file)", metavar="PATH")
@@ -55,7 +56,7 @@ def run(
         stop = _StopOnSignal()
         if not as_json:
             print_escaped(f"running {opened.summary}; press Ctrl-C to stop")
-        run_paced(opened.exchange, opened.wait, Pace(speed, settings.tick_ms, duration), stop)
+        run_paced(opened.exchange, opened.wait, Pace(speed, settings.tick_ms, duration_s), stop)
     result = opened.result()
     if as_json:
         print_json(result)

@@ -42,8 +42,8 @@ def feed(
     keep_joined: Annotated[
         bool, typer.Option("--keep-joined", help="Stay on the instrument and snapshot streams once synchronized")
     ] = False,
-    seconds: Annotated[
-        float | None, typer.Option(help="Seconds to receive (default: until interrupted)", metavar="N", min=0)
+    duration_s: Annotated[
+        float | None, typer.Option(help="Seconds to receive (default: until interrupted)", metavar="SECONDS", min=0)
     ] = None,
     interval_s: Annotated[float, typer.Option(help="Seconds between status lines", metavar="N", min=0.1)] = 10.0,
     log: Annotated[
@@ -80,7 +80,7 @@ def feed(
             live.subscribe(schema=schema, callback=report.add_event)
         try:
             with _monitoring(metrics_port, live):
-                report.run(seconds, interval_s)
+                report.run(duration_s, interval_s)
         except KeyboardInterrupt:
             pass
         report.add_status()
@@ -98,9 +98,9 @@ class FeedReport:
         self._live, self._printer, self._log, self._view = live, printer, log, FeedView()
         self._is_view = not printer.json and sys.stdout.isatty()
 
-    def run(self, seconds: float | None, interval_s: float) -> None:
+    def run(self, duration_s: float | None, interval_s: float) -> None:
         """Receive for some time, with a status every interval."""
-        until_s = None if seconds is None else time.monotonic() + seconds
+        until_s = None if duration_s is None else time.monotonic() + duration_s
         status_s = time.monotonic() + interval_s
         step_s = min(VIEW_INTERVAL_S, interval_s) if self._is_view else interval_s
         with self._display() as display:

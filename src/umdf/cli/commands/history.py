@@ -37,7 +37,7 @@ def history(
     import time
 
     from umdf.feed.history import fetch_history
-    from umdf.feed.replay_client import NotReplayed, Span
+    from umdf.feed.replay_client import ReplayFailure, Span
     from umdf.feed.replay_source import rebuilt_packets
     from umdf.transport.channels_file import HISTORICAL_REPLAYER, read_channels, read_replayer
     from umdf.transport.pcap_writer import PcapWriter
@@ -55,7 +55,7 @@ def history(
     messages, missing, reason = 0, 0, ""
     with PcapWriter(out) as writer:
         for outcome in fetch_history(replayer, Span(channel, first, last)):
-            if isinstance(outcome, NotReplayed):
+            if isinstance(outcome, ReplayFailure):
                 missing, reason = missing + len(outcome.span), outcome.reason
                 continue
             packets = rebuilt_packets(outcome, time.time_ns())

@@ -21,6 +21,7 @@ from umdf.exchange.instruments.contract_terms import ContractTerms
 from umdf.exchange.instruments.listing import Listing
 from umdf.exchange.live import schedule as s
 from umdf.exchange.live.settings import ExchangeSettings
+from umdf.exchange.live.trading_activity import PEAK, TradingActivity
 from umdf.exchange.live.trading_steps import TradingSteps
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.market import ARRIVALS_PER_MESSAGE, BATCH_ROWS, NORMAL_SHARE, Indices, Records
@@ -56,7 +57,7 @@ class RunningMarket:
         self.market.table[k.HEARTBEAT_NS] = NEVER  # each channel has heartbeats of its own
         self.market.instruments[len(self.listing) :, k.I_STATE] = k.UNKNOWN
         if settings.messages_per_s:
-            per_arrival = ARRIVALS_PER_MESSAGE * NORMAL_SHARE
+            per_arrival = ARRIVALS_PER_MESSAGE * NORMAL_SHARE * PEAK
             self.market.table[k.BASE_INTERARRIVAL] = int(SECOND_NS / (settings.messages_per_s * per_arrival))
             self.market.table[k.MEAN_INTERARRIVAL] = self.market.table[k.BASE_INTERARRIVAL]
         self.session = TradingSession(self.market, self.flush)
@@ -70,7 +71,7 @@ class RunningMarket:
         ]
         self.publication = Publication(publishers, self, self._phase_records)
         self.records = self.trade_count = 0  # of the journal
-        self.trading = TradingSteps(self)
+        self.trading, self.activity = TradingSteps(self), TradingActivity(self)
         for pair in settings.pairs:
             self.trading.simultaneous.pair(*map(self.listing.index_of, pair))
         self._start()
@@ -95,6 +96,7 @@ class RunningMarket:
     def advance(self, now_ns: int) -> None:
         """Do everything that is due by a time."""
         while self.now_ns < now_ns:
+            self.activity.follow(self.now_ns)
             due_ns = min(now_ns, max(min(self._next_step.ts_ns, self.trading.next_due_ns), self.now_ns + 1))
             self._run_order_flow(due_ns)
             self.now_ns = max(self.now_ns, due_ns)
@@ -120,6 +122,7 @@ class RunningMarket:
     def start_order_flow(self) -> None:
         """Let orders arrive from now on: none has been due while nothing traded."""
         self.market.table[[k.NEXT_ARRIVAL, k.REGIME_END, k.SILENT_UNTIL]] = self.now_ns
+        self.activity.update(self.now_ns)
 
     def _set_market_time(self) -> None:
         """Let what is not an order of the flow happen now."""

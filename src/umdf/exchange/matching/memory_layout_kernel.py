@@ -115,7 +115,9 @@ I_IMPLIED_IDS, I_IMPLIED_KEYS, I_IS_QUEUED, I_HAS_LEG_TRADES = 48, 50, 52, 53
 # A simultaneous auction that is about to end rejects orders (15.2): why.
 I_SYNCHRONISM = 54
 OF_PHASE, OF_INSTRUMENT = 1, 2  # the auction of a phase, one of its own
-I_STATISTICS = 55
+# How many of ALL_ARRIVALS arrivals of the order flow the instrument skips.
+I_SKIPPED, ALL_ARRIVALS = 55, 1_024
+I_STATISTICS = 56
 UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101  # states and phases (11.1)
 FORBIDDEN = PRE_CLOSE = 18
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174

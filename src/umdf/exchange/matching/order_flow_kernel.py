@@ -25,6 +25,7 @@ from umdf.exchange.matching.matching_kernel import (
 )
 from umdf.exchange.matching.memory_layout_kernel import (
     AGGRESSOR_OFFSET,
+    ALL_ARRIVALS,
     BASE_INTERARRIVAL,
     CAPACITY,
     DEPTHS,
@@ -39,6 +40,7 @@ from umdf.exchange.matching.memory_layout_kernel import (
     I_BUST_ID,
     I_CAPACITY,
     I_LOT,
+    I_SKIPPED,
     I_STATE,
     I_TICK,
     INSTRUMENT_BYTES,
@@ -272,6 +274,8 @@ def process_arrival(t, ts):
     bits = random_bits(t)
     instrument_index = np.int64(load_i32(load_i64(t, WEIGHTED_INSTRUMENTS * 8), (bits & (WEIGHTED_COUNT - 1)) * 4))
     instrument = load_i64(t, INSTRUMENTS * 8) + instrument_index * INSTRUMENT_BYTES
+    if bits >> 17 & (ALL_ARRIVALS - 1) < load_i64(instrument, I_SKIPPED * 8):
+        return
     state = load_i64(instrument, I_STATE * 8)
     if state == OPEN:
         act_in_continuous_trading(t, instrument, instrument_index, ts)

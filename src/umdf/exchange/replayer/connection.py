@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from umdf.exchange.replayer.service import ReplayService
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
-from umdf.wire.fix.session import Ended, FixSession, Received, Role, SequenceNumbers, SessionSettings, State
+from umdf.wire.fix.session import (
+    ApplicationMessage,
+    FixSession,
+    Role,
+    SequenceNumbers,
+    SessionEnd,
+    SessionSettings,
+    State,
+)
 
 MAX_REQUESTS_PER_S = 1_000
 UNSUPPORTED_TYPE = 3  # BusinessRejectReason (380)
@@ -82,14 +90,14 @@ class ReplayerConnection:
 
     def receive(self, data: bytes, now_ns: int) -> None:
         for event in self.session.receive(data, now_ns):
-            if isinstance(event, Ended):
+            if isinstance(event, SessionEnd):
                 self._end(event)
-            elif isinstance(event, Received):
+            elif isinstance(event, ApplicationMessage):
                 self._on_message(event.message, now_ns)
 
     def tick(self, now_ns: int) -> None:
         for event in self.session.tick(now_ns):
-            if isinstance(event, Ended):
+            if isinstance(event, SessionEnd):
                 self._end(event)
 
     def take_output(self, now_ns: int) -> bytes:
@@ -108,9 +116,9 @@ class ReplayerConnection:
         """The connection is gone."""
         if not self.is_closed:
             self.session.state = State.ENDED
-        self._end(Ended(reason))
+        self._end(SessionEnd(reason))
 
-    def _end(self, event: Ended) -> None:
+    def _end(self, event: SessionEnd) -> None:
         self._parts = None
         if not self.end_reason:
             self.end_reason = event.reason

@@ -64,9 +64,9 @@ def replay_day(mbo: pa.Table, state_rows: pa.Table, depth: int = DEPTH) -> DayRe
     books_replay = BookReplay(ids, Timeline(), depth)
     books_replay.always_recovers = True
     for one in book_events:
-        if one.book_header["said"] != k.UNDECLARED:
+        if one.book_header["declared_depth"] != k.UNDECLARED:
             books_replay.books.set_depth(
-                one.instrument_id, one.book_header["said"], lending=bool(one.header["lending"])
+                one.instrument_id, one.book_header["declared_depth"], lending=bool(one.header["lending"])
             )
     result = books_replay.apply(rows, snapshots)
     if len(rows):
@@ -145,7 +145,13 @@ def _snapshots_from_states(states: list[BookState], ids: NDArray[np.int64], epoc
         epochs.ranks(np.array(version, np.int64)),
         np.array([one.key >> 32 for one in states], np.int64),
         np.array([one.rpt_seq for one in states], np.int64),
-        np.array([one.book_header["said"] if one.book_header["said"] > 0 else NULL_I32 for one in states], np.int32),
+        np.array(
+            [
+                one.book_header["declared_depth"] if one.book_header["declared_depth"] > 0 else NULL_I32
+                for one in states
+            ],
+            np.int32,
+        ),
         np.full(len(states), NULL),
         np.full(len(states), NULL),
         np.array([one.header["ts_send"] for one in states], np.int64),
@@ -159,7 +165,7 @@ def _fill_entries(
     columns: dict[str, NDArray[Any]], entry: NDArray[np.bool_], states: list[BookState], owner: NDArray[np.int64]
 ) -> None:
     entries = np.concatenate([one.section("entries") for one in states])
-    kind = np.array([one.book_header["kind"] for one in states], np.int64)[owner[entry]]
+    kind = np.array([one.book_header["book_type"] for one in states], np.int64)[owner[entry]]
     columns["side"][entry] = SIDES[entries["side"]]
     for name in ("price", "size", "order_id", "firm", "ts_insert"):
         columns[name][entry] = entries[name]

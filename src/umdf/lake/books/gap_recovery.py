@@ -116,7 +116,7 @@ class GapLog:
         self.affecting_gaps = _NO_GAPS
         self.unverified = _NO_GAPS  # (book, gaps from, to) that are unverified at the end of the run
         self.epoch = -1  # at the end of the run
-        self.touched: dict[int, list[Numbers]] = defaultdict(list)  # by epoch: (book, gaps from, to)
+        self.affected: dict[int, list[Numbers]] = defaultdict(list)  # by epoch: (book, gaps from, to)
         self.recovered_ts: dict[int, Numbers] = {}  # by epoch: time of the last answer to each gap
 
     def add_rows(
@@ -128,7 +128,7 @@ class GapLog:
         lost = np.stack([book[missed], first[missed], last[missed]], axis=1)
         lost, at = lost[lost[:, 2] > lost[:, 1]], missed[last[missed] > first[missed]]
         if len(lost):
-            self.touched[epoch].append(lost)
+            self.affected[epoch].append(lost)
         if not len(lost) and not len(self.affecting_gaps):
             return
         unanswered = np.concatenate([self.affecting_gaps, lost])
@@ -149,7 +149,7 @@ class GapLog:
         lost = np.stack([book, *missed], axis=1)
         lost = lost[lost[:, 2] > lost[:, 1]]
         if len(lost):
-            self.touched[epoch].append(lost)
+            self.affected[epoch].append(lost)
         if len(self.affecting_gaps):
             order = np.argsort(book)
             at = np.minimum(np.searchsorted(book[order], self.affecting_gaps[:, 0]), len(book) - 1)
@@ -205,7 +205,7 @@ class GapRecoveries:
 
     def __init__(self, timeline: Timeline, epochs: Epochs) -> None:
         self._timeline, self._epochs = timeline, epochs
-        self._touched: dict[int, list[Numbers]] = defaultdict(list)  # (instrument_id, gaps from, to)
+        self._affected: dict[int, list[Numbers]] = defaultdict(list)  # (instrument_id, gaps from, to)
         count = {epoch: len(gaps[0]) for epoch, gaps in timeline.gaps.items()}
         self._recovered_ts = {epoch: np.full(some, NULL) for epoch, some in count.items()}
         # Differences: their cumulative sum is the number of open books per gap.
@@ -214,10 +214,10 @@ class GapRecoveries:
     def add(self, log: GapLog, ids: Numbers) -> None:
         for epoch, recovered_ts in log.recovered_ts.items():
             np.maximum(self._recovered_ts[epoch], recovered_ts, out=self._recovered_ts[epoch])
-        for epoch, some in log.touched.items():
-            touched = np.concatenate(some)
-            touched[:, 0] = ids[touched[:, 0] >> 1]
-            self._touched[epoch].append(touched)
+        for epoch, some in log.affected.items():
+            affected = np.concatenate(some)
+            affected[:, 0] = ids[affected[:, 0] >> 1]
+            self._affected[epoch].append(affected)
         instrument, first, last = _merge_overlaps(np.concatenate([log.affecting_gaps, log.unverified]))
         if len(instrument):
             np.add.at(self._open[log.epoch], first, 1)
@@ -226,7 +226,7 @@ class GapRecoveries:
     def to_json(self) -> list[GapRecord]:
         found = []
         for epoch in sorted(self._timeline.gaps):
-            touched = self._instruments_by_gap(epoch)
+            affected = self._instruments_by_gap(epoch)
             known = zip(
                 self._timeline.gaps[epoch][0].tolist(),
                 np.cumsum(self._open[epoch]).tolist(),
@@ -234,17 +234,17 @@ class GapRecoveries:
                 strict=False,
             )
             for gap, (first, still, recovered_ts) in enumerate(known):
-                if gap in touched or still or recovered_ts != NULL:
+                if gap in affected or still or recovered_ts != NULL:
                     about = {"seq_version": self._epochs.versions[epoch], "first": first}
-                    answer = {"open": still, "ts_cured": None if recovered_ts == NULL else recovered_ts}
-                    found.append(about | {"touched": touched.get(gap, [])} | answer)
+                    answer = {"open": still, "ts_recovered": None if recovered_ts == NULL else recovered_ts}
+                    found.append(about | {"instruments": affected.get(gap, [])} | answer)
         return found
 
     def _instruments_by_gap(self, epoch: int) -> dict[int, list[int]]:
         """The instruments that each gap has affected, sorted."""
-        touched = np.concatenate([_NO_GAPS, *self._touched[epoch]])
-        gaps, which = _expand_ranges(touched[:, 1], touched[:, 2])
-        pairs = np.unique(np.stack([gaps, touched[which, 0]], axis=1), axis=0)
+        affected = np.concatenate([_NO_GAPS, *self._affected[epoch]])
+        gaps, which = _expand_ranges(affected[:, 1], affected[:, 2])
+        pairs = np.unique(np.stack([gaps, affected[which, 0]], axis=1), axis=0)
         every, start = np.unique(pairs[:, 0], return_index=True)
         parts = np.split(pairs[:, 1], start[1:])
         return {gap: ids.tolist() for gap, ids in zip(every.tolist(), parts, strict=False)}
@@ -262,25 +262,25 @@ def _merge_overlaps(unanswered: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 def merge_gap_records(before: Sequence[GapRecord], task_records: Sequence[Iterable[GapRecord]]) -> list[GapRecord]:
     """Merge the gap records of earlier runs with those of all tasks of this run:
-    {"seq_version", "first", "touched", "touched_count", "open", "ts_cured"} per gap. `touched` has the lowest IDs, if
-    there are more than MAX_LISTED. A gap without a record of this run is open for no book."""
+    {"seq_version", "first", "instruments", "affected", "open", "ts_recovered"} per gap. `instruments` has the lowest
+    IDs, if there are more than MAX_LISTED. A gap without a record of this run is open for no book."""
     if not task_records:
         return list(before)
     found: dict[tuple[int, int], GapRecord] = {}
     for each in before:
-        found[each["seq_version"], each["first"]] = each | {"touched": set(each["touched"]), "open": 0}
+        found[each["seq_version"], each["first"]] = each | {"instruments": set(each["instruments"]), "open": 0}
     for each in (each for task in task_records for each in task):
         key = each["seq_version"], each["first"]
         now = found.setdefault(key, dict(zip(("seq_version", "first"), key, strict=True)) | _empty_record())
-        new = set(each["touched"]) - now["touched"]
-        now["touched"] |= new
-        now["touched_count"] += len(new)
+        new = set(each["instruments"]) - now["instruments"]
+        now["instruments"] |= new
+        now["affected"] += len(new)
         now["open"] += each["open"]
-        times = [ts for ts in (now["ts_cured"], each["ts_cured"]) if ts is not None]
-        now["ts_cured"] = max(times, default=None)
-    listed = {key: sorted(each["touched"])[:MAX_LISTED] for key, each in found.items()}
-    return [found[key] | {"touched": listed[key]} for key in sorted(found)]
+        times = [ts for ts in (now["ts_recovered"], each["ts_recovered"]) if ts is not None]
+        now["ts_recovered"] = max(times, default=None)
+    listed = {key: sorted(each["instruments"])[:MAX_LISTED] for key, each in found.items()}
+    return [found[key] | {"instruments": listed[key]} for key in sorted(found)]
 
 
 def _empty_record() -> GapRecord:
-    return {"touched": set(), "touched_count": 0, "open": 0, "ts_cured": None}
+    return {"instruments": set(), "affected": 0, "open": 0, "ts_recovered": None}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.book.cancels import complete_cancels, removed_from
 from umdf.book.engine import Books
 from umdf.book.ladders import ladder_dtype
 from umdf.buffers import buffer_address
@@ -66,7 +67,7 @@ class BookReplay:
         self.states = np.zeros((2 * len(ids), trust.STATE_COLUMNS), np.int64)
         self.last_bad = np.zeros(2 * len(ids), np.uint8)  # as `ReplayResult.bad`, for each book's last row or recovery
         self.last_shown_epoch = np.full(2 * len(ids), -1, np.int32)
-        self.always_recovers = False  # every snapshot replaces its book
+        self.always_recovers = False  # every snapshot replaces its book: rows and snapshots are those of tables
         self.epoch = -1  # rank of the books' epoch
         self.gap_log = GapLog(timeline)
         self.ended_losses: list[Numbers] = []  # `open_losses` of epochs that are over
@@ -155,6 +156,7 @@ class _BatchReplay:
         self.recovery_positions: list[Numbers] = []
         self.recovery_turns: list[Numbers] = []  # length of `ladders` at each recovery
         self.loss_windows: list[Numbers] = []
+        self.removed: list[NDArray[np.void]] = []  # by cancels of `rows`, as `removed_from` returns it
         self.checks = SnapshotChecks(len(snapshots))
 
     def run(self) -> ReplayResult:
@@ -169,6 +171,7 @@ class _BatchReplay:
             if before not in (-1, epoch):
                 self._clear_ladders(epoch)
             self._replay_epoch(epoch, rows, np.flatnonzero(self.snapshots.epoch == epoch))
+        complete_cancels(self.rows.rows, [] if replay.always_recovers else self.removed)
         self.checks.add_unknown_epochs(self.snapshots)
         book, position = np.concatenate(self.ladder_books), np.concatenate(self.ladder_positions)
         key, records = book.astype(np.int64) << POSITION_BITS | (position + 1), np.concatenate(self.ladders)
@@ -277,14 +280,12 @@ class _BatchReplay:
             self.replay.gap_log.add_rows(self.replay.epoch, books, answers[answering], *answered_gaps, sent)
             emptied = answering[answers[answering] & trust.EMPTIED != 0]
             self.emptied[emptied if some is None else some[emptied]] = True
+        self.removed.append(removed_from(outcomes, some, bad == 0))
         records = ladders.records  # not written to while it is read here
         local = records["row"] - base
         there = local if some is None else some[local]
         self._add_ladders(records, book[local], 2 * there + 1)
-        if some is None:
-            self.bad[:] = bad
-        else:
-            self.bad[some] = bad
+        self.bad[slice(None) if some is None else some] = bad
 
     def _track_trust(
         self,
@@ -347,10 +348,10 @@ class _BatchReplay:
         missed = snapshots.last_rpt_seq[snapshot_rows] > np.maximum(states[:, trust.S_RPT_SEQ], 0)
         begun = replay.timeline.gaps_started_by(epoch, snapshots.last_sequence[snapshot_rows])
         is_unanswered = missed | (states[:, trust.S_SEEN] == trust.ACTIVE)
-        answered, touched = (first, np.where(is_unanswered, gaps, first)), (first, np.where(missed, begun, first))
+        answered, affected = (first, np.where(is_unanswered, gaps, first)), (first, np.where(missed, begun, first))
         books = snapshots.book[snapshot_rows].astype(np.int64)
         if len(books):
-            replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, touched)
+            replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, affected)
 
     def _add_losses(
         self, book: NDArray[np.int32], gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers

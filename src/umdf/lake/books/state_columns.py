@@ -212,7 +212,7 @@ def restore_books(states: BookStates) -> Books:
         "lending": states.header["lending"],
         "entry_count": entries.counts,
         "pending": nothing,
-        "dirty": nothing,
+        "changed_sides": nothing,
     }
     stored = BooksState(0, columns, {name: entries.records[name] for name in ENTRY_COLUMNS})
     return Books.from_state(stored, requires_full_history=True)
@@ -228,7 +228,7 @@ def book_contents(books: Books, ids: Numbers, selected: Numbers) -> tuple[Column
     columns = {name: np.full(len(selected), value) for name, value in EMPTY_BOOK[0].items()}
     known = row >= 0
     for name in columns:
-        if name not in ("row", "dirty"):  # they depend on the other books of the task
+        if name not in ("stale_row", "changed_sides"):  # they depend on the other books of the task
             columns[name][row[known]] = headers[name][known]
     owner = np.repeat(row, counts)
     return columns, group_records(owner, entries, len(selected))

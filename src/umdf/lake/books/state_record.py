@@ -41,8 +41,8 @@ HEADER = struct.Struct(f"<{len(HEADER_FIELDS)}q")
 BOOK_FIELDS: Sequence[str] = [name for name in BOOK_COLUMNS if name not in ("instrument_id", "lending")]
 BOOK = struct.Struct(f"<{len(BOOK_FIELDS)}q")
 COUNT = struct.Struct("<q")
-_TRANSIENT_FIELDS = {"row": 0, "dirty": 0}  # they depend on the other books of the task
-_NEW_BOOK_FIELDS = {"kind": k.UNDECIDED, "depth": k.DEFAULT_DEPTH, "said": k.UNDECLARED}
+_TRANSIENT_FIELDS = {"stale_row": 0, "changed_sides": 0}  # they depend on the other books of the task
+_NEW_BOOK_FIELDS = {"book_type": k.UNDECIDED, "depth": k.DEFAULT_DEPTH, "declared_depth": k.UNDECLARED}
 EMPTY_BOOK: tuple[dict[str, int], NDArray[np.void]] = (
     dict.fromkeys(BOOK_FIELDS, 0) | _NEW_BOOK_FIELDS,
     np.empty(0, ENTRY_DTYPE),

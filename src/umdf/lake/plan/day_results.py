@@ -49,7 +49,7 @@ class DayResults:
         self.definition_hashes: dict[int, int] = {}
         self.states: dict[str, Any] = {}
         self.final_states: dict[str, Any] = {}
-        self.gap_answers: list[list[dict[str, Any]]] = []  # the gap records of each books task
+        self.gap_records: list[list[dict[str, Any]]] = []  # the gap records of each books task
         self.task_rows: list[int] = []
         for result in results:
             self.add_files(result["files"])
@@ -83,7 +83,7 @@ class DayResults:
         self.is_late |= result["is_late"]
         for name, paths in result["open"].items():
             self.open_files[name] += paths
-        self.gap_answers.append(result["gaps"])
+        self.gap_records.append(result["gaps"])
         self.task_rows.append(rows)
 
     def new_losses(self) -> list[Gap]:

@@ -49,7 +49,7 @@ class ChannelState:
     done: DayPosition
     gaps: list[dict[str, int]] = field(default_factory=list)  # fields of umdf.lake.plan.gap_timeline.Gap
     # Gap records of the books (umdf.lake.books.gap_recovery).
-    answers: list[dict[str, Any]] = field(default_factory=list)
+    gap_records: list[dict[str, Any]] = field(default_factory=list)
     # {"stream", "line", …}, to be merged with that of the next part.
     quality: list[dict[str, Any]] = field(default_factory=list)
     # The last definition of each instrument (umdf.lake.tasks.unchanged_definitions).
@@ -81,8 +81,7 @@ class ChannelState:
 
     def to_bytes(self) -> bytes:
         fields = {name: value for name, value in vars(self).items() if name != "content"}
-        head = zlib.compress(json.dumps(fields).encode(), 1)
-        return len(head).to_bytes(_LENGTH_BYTES, "little") + head + self.content
+        return join_content(fields, self.content)
 
     @classmethod
     def from_bytes(cls, content: bytes, format_: int) -> ChannelState:
@@ -90,10 +89,21 @@ class ChannelState:
             raise UmdfError(
                 "the stored stream state has another format version", "rebuild the day with `umdf lake rebuild LAKE`"
             )
-        length = int.from_bytes(content[:_LENGTH_BYTES], "little")
-        fields = json.loads(zlib.decompress(content[_LENGTH_BYTES : _LENGTH_BYTES + length]))
+        fields, staged = split_content(content)
         fields["done"] = DayPosition(*fields["done"])
-        return cls(**fields, content=bytes(content[_LENGTH_BYTES + length :]))
+        return cls(**fields, content=staged)
+
+
+def join_content(fields: dict[str, Any], staged: bytes) -> bytes:
+    """The `content` of a row of `channel_state`: the fields of the state, then its staged files."""
+    head = zlib.compress(json.dumps(fields).encode(), 1)
+    return len(head).to_bytes(_LENGTH_BYTES, "little") + head + staged
+
+
+def split_content(content: bytes) -> tuple[dict[str, Any], bytes]:
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    fields = json.loads(zlib.decompress(content[_LENGTH_BYTES : _LENGTH_BYTES + length]))
+    return fields, bytes(content[_LENGTH_BYTES + length :])
 
 
 def open_days(snapshot: LakeSnapshot) -> dict[ChannelDayKey, ChannelState]:

@@ -106,22 +106,22 @@ def books_timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
     }
 
 
-def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`answers` are the books' merged gap records (umdf.lake.books.gap_recovery.merge_gap_records)."""
-    answers_by_gap = {(each["seq_version"], each["first"]): each for each in answers}
+def gap_rows(day: ChannelDay, gaps: list[Gap], records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`records` are the books' merged gap records (umdf.lake.books.gap_recovery.merge_gap_records)."""
+    records_by_gap = {(each["seq_version"], each["first"]): each for each in records}
     firsts = {epoch: first for epoch, first, _ in day.epochs}
     return [
-        _gap_row(gap, answers_by_gap.get((gap.epoch, gap.first)))
+        _gap_row(gap, records_by_gap.get((gap.epoch, gap.first)))
         | {"cause": JOIN if gap.last < firsts[gap.epoch] else LOSS}
         for gap in gaps
     ]
 
 
-def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
-    """A gap without a record affected no book: there was none that it could have touched."""
+def _gap_row(gap: Gap, record: dict[str, Any] | None) -> dict[str, Any]:
+    """A gap without a record affected no book: there was none that it could have affected."""
     opened = None if gap.ts_send == NULL else gap.ts_send
-    answer = answer or {"touched": [], "touched_count": 0, "open": 0, "ts_cured": opened}
-    affected, is_recovered = answer["touched_count"], not answer["open"]
+    record = record or {"instruments": [], "affected": 0, "open": 0, "ts_recovered": opened}
+    affected, is_recovered = record["affected"], not record["open"]
     return {
         "stream": "incremental",
         "seq_version": gap.epoch,
@@ -130,9 +130,9 @@ def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
         "missing": gap.last - gap.first + 1,
         "recovered_by": (SNAPSHOT if affected else RPT_SEQ) if is_recovered else None,
         "ts_opened": opened,
-        "ts_recovered": answer["ts_cured"] if is_recovered else None,
+        "ts_recovered": record["ts_recovered"] if is_recovered else None,
         "affected": affected,
-        "instruments": answer["touched"] if affected == len(answer["touched"]) else None,
+        "instruments": record["instruments"] if affected == len(record["instruments"]) else None,
     }
 
 

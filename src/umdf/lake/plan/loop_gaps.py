@@ -16,12 +16,12 @@ MAX_SKEW_NS = 10**9  # between lines
 
 
 def small_table_rows(
-    day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]], quality: Sequence[dict[str, Any]]
+    day: ChannelDay, gaps: list[Gap], gap_records: list[dict[str, Any]], quality: Sequence[dict[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The rows of `gaps` and `quality`; `quality` is the result of `merge_quality`, `answers` are as in `gap_rows`."""
+    """The rows of `gaps` and `quality`; `quality` is the result of `merge_quality`, `gap_records` as in `gap_rows`."""
     losses = _losses_by_line(quality)
     return {
-        "gaps": gap_rows(day, gaps, answers) + _loop_gap_rows(losses),
+        "gaps": gap_rows(day, gaps, gap_records) + _loop_gap_rows(losses),
         "quality": [
             row | _loss_columns(row, quality, losses.get((row["stream"], row["line"])))
             for row in quality_rows(day, quality)

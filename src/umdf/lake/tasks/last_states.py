@@ -67,22 +67,24 @@ class LastStates:
         # Without the row for unknown instruments.
         self._group_of = dict(zip(instruments.ids.tolist(), instruments.groups[:-1], strict=True))
         self._ranks = {version: rank for rank, version in enumerate(versions)}
-        stored_phases = stored.get("said") or _NO_PHASES
-        self._deleted = set[int](stored.get("gone", ()))
+        stored_phases = stored.get("phases") or _NO_PHASES
+        self._deleted = set[int](stored.get("deleted", ()))
         self._phases = Phases(self)
         self._phases.restore(stored_phases)
         # From the newest snapshots, with their times: the phases of groups, the states of separated instruments. The
         # last number is the position that the snapshot is as of.
         self._snapshot_phases: dict[Group, list[int]] = {
-            (one[0], one[1]): [*one[2:], NOWHERE][:3] for one in stored.get("groups", ())
+            (one[0], one[1]): [*one[2:], NOWHERE][:3] for one in stored.get("snapshot_phases", ())
         }
-        self._snapshot_states: dict[int, list[int]] = {one[0]: [*one[1:], NOWHERE][:3] for one in stored.get("own", ())}
+        self._snapshot_states: dict[int, list[int]] = {
+            one[0]: [*one[1:], NOWHERE][:3] for one in stored.get("snapshot_states", ())
+        }
         # Positions of the last message of each group and instrument, and of the last snapshot of each instrument.
         self._phase_at: dict[Group, int] = {(one[0], one[1]): one[2] for one in stored.get("phase_at", ())}
         self._own_at: dict[int, int] = dict(stored.get("own_at", ()))
         self._snapshot_at: dict[int, int] = dict(stored.get("snapshot_at", ()))
         # Whether they follow their group was inferred from a phase that was unverified then.
-        self._misjudged = set[int](stored.get("misjudged", ()))
+        self._unverified_members = set[int](stored.get("unverified_members", ()))
 
     # The interface that `Phases` needs.
 
@@ -124,7 +126,9 @@ class LastStates:
             self._own_at[instrument_id] = position
             explicit = status.event in (SEPARATES, REJOINS)
             is_verified = group is None or not self._gaps.lie_between(self._phase_at.get(group, NOWHERE), position)
-            (self._misjudged.discard if explicit or is_verified else self._misjudged.add)(instrument_id)
+            (self._unverified_members.discard if explicit or is_verified else self._unverified_members.add)(
+                instrument_id
+            )
         if group is not None and (instrument_id is None or status.phase is not None or status.event == REJOINS):
             self._phase_at[group] = position
 
@@ -174,14 +178,14 @@ class LastStates:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "said": self._phases.export(),
-            "groups": [[*group, *phase] for group, phase in sorted(self._snapshot_phases.items())],
-            "own": [[who, *state] for who, state in sorted(self._snapshot_states.items())],
-            "gone": sorted(self._deleted),
+            "phases": self._phases.export(),
+            "snapshot_phases": [[*group, *phase] for group, phase in sorted(self._snapshot_phases.items())],
+            "snapshot_states": [[who, *state] for who, state in sorted(self._snapshot_states.items())],
+            "deleted": sorted(self._deleted),
             "phase_at": [[*group, at] for group, at in sorted(self._phase_at.items())],
             "own_at": sorted(self._own_at.items()),
             "snapshot_at": sorted(self._snapshot_at.items()),
-            "misjudged": sorted(self._misjudged),
+            "unverified_members": sorted(self._unverified_members),
         }
 
     def final_states(self) -> dict[str, Any]:
@@ -225,10 +229,10 @@ class LastStates:
         """Those for whose own state no answer came since the gaps that matter for it."""
         answered = {
             who
-            for who in self._misjudged
+            for who in self._unverified_members
             if self._snapshot_at.get(who, NOWHERE) >= max(self._gaps.last, self._own_at.get(who, NOWHERE))
         }
-        found = self._misjudged - answered
+        found = self._unverified_members - answered
         limit = self._gaps.join if self._has_rpt_seq else self._gaps.last
         if limit != NOWHERE:
             known = (self._own_at, self._snapshot_at)

@@ -1,7 +1,7 @@
 """One FIX 4.4 session, for either side: bytes and time in, messages and bytes out. No I/O and no clock.
 
     session = FixSession(SessionSettings("REPLAYER", "CLIENT", role=Role.ACCEPTOR))
-    for event in session.receive(data, now_ns): ...   # LoggedOn, Received, Ended
+    for event in session.receive(data, now_ns): ...   # SessionStart, ApplicationMessage, SessionEnd
     session.send("BX", fields, now_ns)
     session.tick(now_ns)                              # heartbeats, test requests, time-outs
     socket.send(session.take_output())
@@ -63,24 +63,24 @@ class SessionSettings:
 
 
 @dataclass(frozen=True)
-class LoggedOn:
+class SessionStart:
     peer_id: str
 
 
 @dataclass(frozen=True)
-class Received:
+class ApplicationMessage:
     """An application message, in sequence."""
 
     message: FixMessage
 
 
 @dataclass(frozen=True)
-class Ended:
+class SessionEnd:
     reason: str
     is_regular: bool = False  # by a logout of either side
 
 
-SessionEvent = LoggedOn | Received | Ended
+SessionEvent = SessionStart | ApplicationMessage | SessionEnd
 
 
 @dataclass
@@ -276,7 +276,7 @@ class FixSession:
         if handler := self._handlers.get(message.msg_type):
             yield from handler(message)
         elif self.state == State.ACTIVE:
-            yield Received(message)
+            yield ApplicationMessage(message)
 
     def _request_resend(self, number: int) -> None:
         if number > self._resend_until:
@@ -316,7 +316,7 @@ class FixSession:
             reset: list[tuple[int, FieldValue]] = [(141, "Y")] if resets else []
             self._send(LOGON, [(98, 0), (108, self.heartbeat_s), *reset])
         self.state = State.ACTIVE
-        yield LoggedOn(self.peer_id)
+        yield SessionStart(self.peer_id)
         if number > self.numbers.incoming:
             self._request_resend(number)
         else:
@@ -376,13 +376,13 @@ class FixSession:
         reference = message.get(34) or b"0"
         self._send(REJECT, [(45, reference), (371, tag), (372, message.msg_type), (373, reason), (58, text)])
 
-    def _refuse(self, reason: str) -> Ended:
+    def _refuse(self, reason: str) -> SessionEnd:
         """Log out and end: what the peer did cannot be repaired."""
         if self.state != State.AWAIT_LOGON or self.peer_id:
             self._send(LOGOUT, [(58, reason)])
         return self._end(reason)
 
-    def _end(self, reason: str, *, is_regular: bool = False) -> Ended:
+    def _end(self, reason: str, *, is_regular: bool = False) -> SessionEnd:
         self.state = State.ENDED
         self._queued.clear()
-        return Ended(reason, is_regular)
+        return SessionEnd(reason, is_regular)
