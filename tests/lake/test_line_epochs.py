@@ -37,6 +37,14 @@ def test_two_resets_of_a_line_are_two_epochs() -> None:
     assert found == {A: ((SENT, SENT), (later, later)), B: ((SENT, SENT), (later, later))}
 
 
+def test_a_line_that_goes_on_does_not_take_the_reset_of_the_other() -> None:
+    """Where a restart would be seen in the numbers, a second before the reset is not needed to know it."""
+    for first, goes_on in ((365, True), (5, False)):
+        runs = [(0, SENT - 300 * MILLISECOND_NS, SENT, first, SENT + 5 * SECOND_NS, 900)]
+        found = find_resets([survey((1, SENT + 5, SENT)) | {"runs": runs}], LINES)
+        assert found == {A: () if goes_on else ((SENT + 5, SENT),), B: ((SENT + 5, SENT),)}
+
+
 def part(last: int, ts_last: int) -> Segment:
     return Segment({}, 0, A, 1, 0, 1, last, last, 0, ts_last, [[last, ts_last]], [], None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from umdf.exchange.network.faults import SECOND_NS, Renumbering
 from umdf.exchange.publish.channel_settings import FAST
@@ -42,7 +43,7 @@ class LineNumbering:
             return []
         found = next(_messages(content), None)
         number = 1 if found is None else found[1]
-        message = with_sequence(self._reset, number)
+        message = with_sending_time(with_sequence(self._reset, number), ts_ns)
         return [FAST_HEADER.pack(number, 1, 1, len(message)) + message]
 
     def renumbered(self, content: bytes, ts_ns: int) -> bytes:
@@ -109,7 +110,19 @@ def template_id(message: bytes) -> int:
 def with_sequence(message: bytes, sequence: int) -> bytes:
     """A message with another MsgSeqNum (34): the first field that is sent, in every template of the exchange."""
     first = _end_of_field(message, _end_of_field(message, 0))
-    groups = [sequence & 0x7F | STOP]
-    while sequence := sequence >> 7:
-        groups.append(sequence & 0x7F)
-    return message[:first] + bytes(reversed(groups)) + message[_end_of_field(message, first) :]
+    return message[:first] + _stop_bit_encoded(sequence) + message[_end_of_field(message, first) :]
+
+
+def with_sending_time(reset: bytes, ts_ns: int) -> bytes:
+    """A SequenceReset with another SendingTime (52), which is sent behind MsgSeqNum: each restart has its own."""
+    first = _end_of_field(reset, _end_of_field(reset, _end_of_field(reset, 0)))
+    moment = datetime.fromtimestamp(ts_ns // SECOND_NS, UTC)
+    sent = int(f"{moment:%Y%m%d%H%M%S}{ts_ns // 1_000_000 % 1_000:03}")
+    return reset[:first] + _stop_bit_encoded(sent) + reset[_end_of_field(reset, first) :]
+
+
+def _stop_bit_encoded(value: int) -> bytes:
+    groups = [value & 0x7F | STOP]
+    while value := value >> 7:
+        groups.append(value & 0x7F)
+    return bytes(reversed(groups))

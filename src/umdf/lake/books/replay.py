@@ -316,13 +316,18 @@ class _BatchReplay:
         states = replay.states[snapshots.book[snapshot_rows]]
         gaps = replay.timeline.gaps_before(epoch, snapshots.last_sequence[snapshot_rows], within=True)
         is_ahead = snapshots.last_sequence[snapshot_rows] > replay.timeline.last_sequence.get(epoch, NO_END)
-        verdict = initial_verdicts(states, snapshots.last_rpt_seq[snapshot_rows], gaps, is_ahead)
+        # A snapshot inside a gap is ahead of a book that has lost the beginning of it.
+        is_unverified = is_doubted(
+            states, replay.timeline.gaps_started_by(epoch, snapshots.last_sequence[snapshot_rows])
+        )
+        verdict = initial_verdicts(states, snapshots.last_rpt_seq[snapshot_rows], is_unverified, is_ahead)
         if replay.always_recovers:
             verdict[:] = Verdict.STALE
         compared = np.flatnonzero(verdict == Verdict.EQUAL)
         if len(compared):
             result = compare_snapshots(replay, snapshots, snapshot_rows[compared])
-            verdict[compared[result.first_difference >= 0]] = Verdict.DIFFERENT
+            different = compared[result.first_difference >= 0]
+            verdict[different] = np.where(unverified[different], Verdict.UNVERIFIED, Verdict.DIFFERENT)
             self.checks.add_comparisons(snapshot_rows[compared], result)
         self.checks.add_verdicts(snapshot_rows, verdict, states[:, trust.S_RPT_SEQ], snapshots)
         is_recovered = np.isin(verdict, Verdict.RECOVERS)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from umdf.lake.books.snapshot_rows import BookSnapshots
 
 Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 SIDES = ("bid", "ask")
 
 
@@ -82,7 +83,7 @@ class SnapshotChecks:
         self.verdict[snapshot_rows] = verdict
         self.expected[snapshot_rows] = np.diff(snapshots.offsets)[snapshot_rows] - 1
         for snapshot, code, own_rpt_seq in zip(snapshot_rows.tolist(), verdict.tolist(), known.tolist(), strict=True):
-            if code in VERDICT_REASONS:
+            if code in VERDICT_REASONS and self.reasons[snapshot] is None:
                 rpt_seq = _format_rpt_seq(int(snapshots.last_rpt_seq[snapshot]))
                 self.reasons[snapshot] = VERDICT_REASONS[code].format(
                     known=_format_rpt_seq(own_rpt_seq), rpt_seq=rpt_seq
@@ -118,10 +119,13 @@ class SnapshotChecks:
         return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def initial_verdicts(states: Numbers, rpt_seq: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """Verdicts that do not need the books' content; EQUAL if they have to be compared."""
+def initial_verdicts(
+    states: Numbers, rpt_seq: Numbers, begun: Numbers, is_ahead: Mask
+) -> tuple[NDArray[np.int8], Mask]:
+    """Verdicts that do not need the books' content, EQUAL if they have to be compared; and which books are unverified
+    at their snapshots, if so many gaps have begun there: a snapshot inside a gap is ahead of the book."""
     known, stale = states[:, trust.S_RPT_SEQ], states[:, trust.S_STALE] != 0
-    unverified = (states[:, trust.S_UNVERIFIED] != 0) | (gaps > states[:, trust.S_GAPS])
+    unverified = (states[:, trust.S_UNVERIFIED] != 0) | (begun > states[:, trust.S_GAPS])
     unknown = (states[:, trust.S_SEEN] == trust.UNSEEN) & (known == 0)
     same = (known == rpt_seq) | (unknown & (rpt_seq == NULL))
     no_rpt_seq = (known == NULL) | (rpt_seq == NULL)
@@ -135,7 +139,7 @@ def initial_verdicts(states: Numbers, rpt_seq: Numbers, gaps: Numbers, is_ahead:
         (rpt_seq < known, Verdict.OUTDATED),
     ]
     found = np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED))
-    return found.astype(np.int8)
+    return found.astype(np.int8), unverified
 
 
 def _nullable(values: Numbers) -> pa.Array:

@@ -169,5 +169,7 @@ def _epoch_between(
 
 
 def _goes_on(numbering: NumberingRun, ts: int) -> bool:
-    """Whether a line has the same numbering before and after this time."""
-    return numbering.ts_recv < ts - MAX_RESTART_SKEW_NS and numbering.ts_last > ts + MAX_RESTART_SKEW_NS
+    """Whether a line has the same numbering before and after this time: it began long before, or above the numbers
+    among which a restart cannot be seen."""
+    began = numbering.ts_recv + (0 if is_restart(numbering.first, 1) else MAX_RESTART_SKEW_NS)
+    return began < ts and numbering.ts_last > ts + MAX_RESTART_SKEW_NS

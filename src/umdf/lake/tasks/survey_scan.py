@@ -214,7 +214,8 @@ class _FastFlow:
         self.collector.add_valid(self.number, self.runs.add(headers, self._median_lag()))
 
     def _misnumbered_rows(self, chunks: Chunks, headers: Headers) -> Numbers:
-        """A message also contains its sequence: if sequences are out of order, it must decode and contain the same."""
+        """A message also contains its sequence and when it was sent: if sequences are out of order, it must decode,
+        contain the same, and be of this epoch."""
         number = headers.number
         before = np.concatenate([[self._previous], number[:-1]])
         self._previous = int(number[-1])
@@ -223,8 +224,10 @@ class _FastFlow:
             return doubtful
         decoder, mapper, _ = _fast_reader()
         batch = decoder.decode(chunks.buffer, chunks.start[doubtful], chunks.end[doubtful])
-        stated = mapper.events(batch).units.sequence
-        wrong = (stated != NULL) & (stated != number[doubtful])
+        units = mapper.events(batch).units
+        wrong = (units.sequence != NULL) & (units.sequence != number[doubtful])
+        # What was sent before a SequenceReset and comes after it would be a jump of the new numbering.
+        wrong |= (units.ts_send != NULL) & (units.ts_send < headers.epoch[doubtful])
         rejected = [entry for entry in batch.quarantine if entry.is_quarantined]
         wrong[[entry.message for entry in rejected if entry.code != UNKNOWN_TEMPLATE]] = True
         headers.is_cut[doubtful[[entry.message for entry in rejected if entry.code == UNKNOWN_TEMPLATE]]] = True
