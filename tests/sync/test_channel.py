@@ -147,6 +147,31 @@ def test_a_snapshot_that_is_ahead_waits_for_its_number():
     assert bids(channel, PETR4) == [13, 12]
 
 
+def test_snapshots_that_there_is_no_room_for_are_as_good_as_lost():
+    channel = started(1, *((PETR4, number, number) for number in range(1, 41)))
+    channel.open_gap(Gap(1, 41, 41, 0))
+    channel._queue.max_bytes = 3_000
+    for ahead in range(50, 60):
+        channel.apply_snapshots(snapshot(100 + ahead, ahead, 1, 7))
+    channel.apply_snapshots(snapshot(PETR4, 60, 41, *range(1, 42)))
+    assert channel.dropped_snapshots >= 5 and sum(each.nbytes for each in channel._queue._snapshots) <= 3_000
+    channel.apply(events(42, *((VALE3, number, number) for number in range(1, 20))))
+    assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED  # its snapshot was dropped, or is not due
+    assert trust(channel, 150)[0] == TrustLevel.UNVERIFIED
+    for instrument in (PETR4, 150):  # the next loop
+        channel.apply_snapshots(snapshot(instrument, 60, 41, *range(1, 42)))
+        assert trust(channel, instrument)[0] == TrustLevel.HEALTHY
+
+
+def test_a_snapshot_that_was_dropped_still_shows_a_loss_at_the_end():
+    channel = started(1, (PETR4, 1, 10))
+    channel._queue.max_bytes = 0
+    channel.apply_snapshots(snapshot(PETR4, 4, 3, 10, 11))
+    assert channel.dropped_snapshots == 1 and not channel._queue
+    channel.finish()
+    assert [(gap.first, gap.last) for gap in channel.gaps.opened] == [(2, 4)]
+
+
 def test_at_the_end_a_snapshot_that_is_ahead_shows_a_loss():
     channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
     channel.apply_snapshots(snapshot(PETR4, 9, 3, 10, 11, 12))

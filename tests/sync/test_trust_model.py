@@ -162,6 +162,24 @@ def test_nothing_wrong_is_shown_as_right(sized: Callable[[int, int], int]) -> No
         assert_all_known(client, case)
 
 
+def test_with_little_memory_nothing_wrong_is_shown_as_right(sized: Callable[[int, int], int]) -> None:
+    """Snapshots and updates that wait are dropped, and later ones heal what needed them."""
+    dropped = 0
+    for seed in seeds(sized)[: sized(3, 600)]:
+        case, client = scenario(seed), Client()
+        channel, key = client.channel, next(iter(client.session.channels))
+        for arrival in case.received:
+            channel._queue.max_bytes = client.session._inputs[key].early.max_bytes = 1_500
+            channel._updates.waiting.max_bytes = 1_500
+            client.feed([arrival])
+            if channel.epoch is not None:
+                wrong = wrong_values(channel, case.truth(channel))
+                assert not wrong, f"seed {seed}, sequence {channel.sequence}: {wrong}"
+        assert_all_known(client, case)
+        dropped += client.session.dropped_snapshots(key)
+    assert dropped or SEEDS
+
+
 def report(channel: Channel) -> dict[int, Any]:
     """Everything that is shown of a channel, and what is thought of it."""
     return {

@@ -199,6 +199,23 @@ class Events:
             rows.unit = number[rows.unit].astype(np.uint32)
         return Events(self.units.take(is_chosen), kept.families)
 
+    def compacted(self) -> Events:
+        """The same rows with only their own units: after `take`, a few rows no longer keep the columns of a batch."""
+        used = np.unique(np.concatenate([rows.unit for rows in self.families.values()]))
+        families = {}
+        for name, rows in self.families.items():
+            unit, place = np.searchsorted(used, rows.unit).astype(np.uint32), (rows.msg_index, rows.entry_index)
+            families[name] = Rows(rows.family, unit, *place, rows.columns, rows.texts, rows.lists)
+        return Events(self.units.take(used), families)
+
+    @property
+    def nbytes(self) -> int:
+        total = 5 * 8 * len(self.units)
+        for rows in self.families.values():
+            total += 8 * len(rows) + sum(column.nbytes for column in rows.columns.values())
+            total += sum(offsets.nbytes + content.nbytes for offsets, content in rows.texts.values())
+        return total
+
 
 def merge_events(parts: Sequence[Events]) -> Events:
     """Events of several batches of one epoch as one batch in wire order. Families with repeating groups are omitted."""

@@ -26,7 +26,7 @@ from umdf.book.cancels import complete_cancels
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import BEFORE_ALL, Phases
+from umdf.market.phases import BEFORE_ALL, SESSION_CHANGE, Phases
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync import update_gate_kernel as k
@@ -38,12 +38,15 @@ from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import HEALTHY, Trust, unverified
 
+CHANNEL_RESET = ord("R")  # of the family control
+
 
 class Channel:
     def __init__(self, number: int, *, statuses_have_rpt_seq: bool = True) -> None:
         self.number = number
         self._statuses_have_rpt_seq = statuses_have_rpt_seq
         self._notes_cancels = False
+        self._queue = SnapshotQueue()
         self.gaps = GapLedger()
         self.epoch: int | None = None
         self.sequence = 0  # the last one applied or given up
@@ -59,7 +62,8 @@ class Channel:
             self._updates.removed = []
         self.books, self.trust, self.phases = self._updates.books, self._updates.trust, self._updates.phases
         self.state = state
-        self._queue, self._definitions = SnapshotQueue(), DefinitionTrust()
+        self._definitions = DefinitionTrust()
+        self._queue.clear()
 
     # Input, in the order of the incremental stream.
 
@@ -190,6 +194,7 @@ class Channel:
         if snapshots.is_complete.any():
             self._queue.add(snapshots, self.sequence if received is None else received)
             self._use_snapshots()
+            self._queue.limit()
 
     def apply_phases(self, phases: GroupPhases, received: int | None = None) -> None:
         """Phases of groups from a snapshot stream of the current epoch."""
@@ -198,7 +203,7 @@ class Channel:
 
     def forget_snapshots(self) -> None:
         """The snapshots that wait are of another epoch."""
-        self._queue = SnapshotQueue()
+        self._queue.clear()
 
     def use_all_snapshots(self) -> None:
         """No more units will be applied: the order of arrival does not matter any more."""
@@ -227,6 +232,11 @@ class Channel:
         complete_cancels(rows, [removed])
 
     # What the channel shows.
+
+    @property
+    def dropped_snapshots(self) -> int:
+        """Snapshots that were ahead of the stream and for which there was no room."""
+        return self._queue.dropped
 
     def instrument_ids(self) -> set[int]:
         """The instruments that have a book."""
@@ -364,3 +374,13 @@ class Channel:
         depth = header.column("depth")
         for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
             self.trust.set_depth(int(header.column("instrument_id")[row]), int(depth[row]))
+
+
+def resets_many(events: Events) -> NDArray[np.bool_]:
+    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
+    found = np.zeros(len(events.units), np.bool_)
+    control, status = events.rows("control"), events.rows("status")
+    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
+    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
+    found[status.unit[is_change]] = True
+    return found

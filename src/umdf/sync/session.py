@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.market.families import NULL
-from umdf.market.phases import SESSION_CHANGE
 from umdf.market.rows import Events, no_units
 from umdf.sync.arbitration import ArbitrationResult, LineArbiter, Step, StepKind
 from umdf.sync.arrivals import Arrival, PendingUnits, in_order, released
-from umdf.sync.channel import Channel
+from umdf.sync.channel import Channel, resets_many
 from umdf.sync.definitions.list_loops import ListLoops
 from umdf.sync.gaps import Gap, GapCause
 from umdf.sync.raw_units import UnitKind
@@ -53,7 +52,6 @@ ChannelKey = tuple[Speaks, int]
 EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
 ArbitrationObserver = Callable[[ChannelKey, ArbitrationResult], None]
 NOT_RECEIVED = -1
-CHANNEL_RESET = ord("R")  # of the family control
 # 3 × the interval of heartbeats (4.1.1); real ones of FIX/FAST were 30 s apart.
 SILENCE_S = {Speaks.SBE: 3.0, Speaks.FAST: 90.0}
 
@@ -104,7 +102,7 @@ class Session:
         allows."""
         self._arbitrations = arbitrations
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
-        self._until, self._observer, self._templates = until, observer, templates
+        self._until, self._observer, self._templates = until, observer and self._completing_cancels(observer), templates
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
         self._fast: FastDecoder | None = None
         self._inputs: dict[ChannelKey, _ChannelInput] = {}
@@ -120,6 +118,13 @@ class Session:
                 self._inputs[key] = _ChannelInput(channel, self._codec(*key), arbiter)
             if stream.is_recovered:
                 self._inputs[key].recovered_lines.add(self.streams[stream.name][0])
+
+    def _completing_cancels(self, observer: EventObserver) -> EventObserver:
+        def observe(key: ChannelKey, events: Events) -> None:
+            self._inputs[key].channel.complete_cancels(events)
+            observer(key, events)
+
+        return observe
 
     def _codec(self, protocol: Speaks, channel: int) -> UnitCodec:
         if protocol == Speaks.SBE:
@@ -138,6 +143,12 @@ class Session:
     def dropped(self, key: ChannelKey) -> int:
         """Packets, or parts of them, that are not of this channel or cannot be framed."""
         return self._inputs[key].codec.dropped
+
+    def dropped_snapshots(self, key: ChannelKey) -> int:
+        """Snapshots that had to wait and for which there was no room: as good as lost."""
+        feed = self._inputs[key]
+        unfinished = sum(stream.dropped for stream in feed.snapshots.values())
+        return feed.channel.dropped_snapshots + feed.early.dropped + unfinished
 
     def notices(self) -> list[str]:
         """Warnings about the traffic, each once."""
@@ -261,6 +272,7 @@ class Session:
             else:
                 feed.channel.forget_snapshots()
         self._apply_rows(key, feed, delivery, row, len(result.units), waiting)
+        feed.early.limit()
 
     def _apply_step(self, feed: _ChannelInput, step: Step, at: Arrival, result: ArbitrationResult) -> None:
         if step.kind == StepKind.GAP:
@@ -330,13 +342,12 @@ class Session:
         if not is_late:
             feed.channel.apply(events.of_units(np.arange(first, len(damaged))))
         if self._observer is not None:
-            feed.channel.complete_cancels(applied)
             self._observer(key, applied)
 
     def _usable_late(self, feed: _ChannelInput, events: Events, damaged: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which late units can be applied. Of a number that came before, with other content, nothing is believed. Later
         updates were applied: what resets many instruments can no longer be, and stays missing."""
-        is_usable, channel = ~_resets_many(events) & ~damaged, feed.channel
+        is_usable, channel = ~resets_many(events) & ~damaged, feed.channel
         for unit, sequence in enumerate(events.units.sequence.tolist()):
             if not channel.gaps.is_missing(sequence):
                 is_usable[unit] = False
@@ -373,16 +384,6 @@ class Session:
 
 
 _NOTHING = DecodedUnits(Events(no_units(), {}), np.zeros(0, np.bool_))
-
-
-def _resets_many(events: Events) -> NDArray[np.bool_]:
-    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
-    found = np.zeros(len(events.units), np.bool_)
-    control, status = events.rows("control"), events.rows("status")
-    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
-    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
-    found[status.unit[is_change]] = True
-    return found
 
 
 def _is_of_another_epoch(feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -2,6 +2,9 @@
 
 Each is used at its turn: when the stream has reached its sequence, and not before it was received. Nothing but updates
 that affect it may be applied between its turn and its use, so `next_use` says where a batch of updates has to stop.
+
+Invariant: memory is bounded by bytes. If it is exceeded, the oldest snapshots are dropped, which is as if they had been
+lost: whatever needs them stays as it is until the next loop.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from umdf.sync.snapshots import GroupPhases, Snapshots
 
 Numbers = NDArray[np.int64]
 ALONE_FAMILIES = ("definition", "control")
+DEFAULT_BYTES = 128 << 20
+MAX_PHASES = 1 << 10
 
 
 @dataclass(eq=False)
@@ -29,10 +34,14 @@ class _Waiting:
     snapshots: Snapshots
     turn: Numbers
     book: Numbers
+    nbytes: int = 0  # of what was compacted; 0: it is still a part of its batch
 
 
 @dataclass
 class SnapshotQueue:
+    max_bytes: int = DEFAULT_BYTES
+    dropped: int = 0  # snapshots and phases, because there was no room
+    _dropped_latest: int = 0  # the greatest sequence among them
     _count: int = 0
     _snapshots: list[_Waiting] = field(default_factory=list)
     _phases: list[tuple[int, int, GroupPhases]] = field(default_factory=list)  # turn, number
@@ -58,6 +67,28 @@ class SnapshotQueue:
     def add_phases(self, phases: GroupPhases, received: int) -> None:
         self._count += 1
         self._phases.append((max(phases.until, received), self._count, phases))
+        if len(self._phases) > MAX_PHASES:
+            del self._phases[0]
+            self.dropped += 1
+
+    def clear(self) -> None:
+        self._snapshots, self._phases, self._dropped_latest = [], [], 0
+
+    def limit(self) -> None:
+        """Copy what still waits out of its batch, and drop the oldest if there is no room. Call it after `take`."""
+        for waiting in self._snapshots:
+            if not waiting.nbytes:
+                kept = waiting.snapshots.is_complete
+                waiting.turn, waiting.book = waiting.turn[kept], waiting.book[kept]
+                waiting.snapshots = waiting.snapshots.compacted()
+                waiting.nbytes = waiting.snapshots.events.nbytes
+        total = sum(waiting.nbytes for waiting in self._snapshots)
+        while total > self.max_bytes:
+            oldest = self._snapshots.pop(0)
+            total -= oldest.nbytes
+            is_waiting = oldest.snapshots.is_complete
+            self.dropped += int(is_waiting.sum())
+            self._dropped_latest = max(self._dropped_latest, int(oldest.snapshots.last_sequence[is_waiting].max()))
 
     def take(self, sequence: int) -> Iterator[tuple[Snapshots, NDArray[np.bool_]] | GroupPhases]:
         """Those whose turn has come, in order: some rows of snapshots, at most one of each book at once, or phases."""
@@ -99,7 +130,7 @@ class SnapshotQueue:
             for waiting in self._snapshots
             if waiting.snapshots.is_complete.any()
         ]
-        return int(max(found, default=0))
+        return int(max([*found, self._dropped_latest]))
 
     def waiting(self) -> Iterator[tuple[Snapshots, Numbers]]:
         """Snapshots of which some wait, and the turn of each."""

@@ -5,14 +5,15 @@
 
 Invariants: parts of two loops are never taken for one snapshot. The phases of groups in a packet that was overtaken by
 later ones are not used: a phase is as of a sequence between those of the snapshots around it only if the order is that
-of sending. The result does not depend on how the packets are divided among calls.
+of sending. The result does not depend on how the packets are divided among calls. Memory is bounded by bytes: what
+there is no room for is as good as lost, and the next loop has it again.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,8 @@ from umdf.sync.snapshots import Snapshots, find_snapshots
 from umdf.sync.unit_codecs import UnitCodec
 
 MAX_PAUSE_NS = 250_000_000  # between two packets of one snapshot
+MAX_EARLY_BYTES = 128 << 20  # of snapshots before the first unit of the incremental stream
+MAX_UNFINISHED_BYTES = 16 << 20  # of packets with a snapshot that is not complete
 OVERTAKEN_UNITS = 64  # so many units before one are compared with it: a damaged time does no harm for long
 
 
@@ -85,11 +88,18 @@ class ReceivedList:
 Received = ReceivedPhases | ReceivedSnapshot | NumberingRestart | ReceivedDefinitions | ReceivedList
 
 
+BookKey = tuple[int, bool]  # instrument, whether it is the lending book
+
+
 @dataclass
 class EarlySnapshots:
     """What came before the first unit of the incremental stream: the last snapshot of each book, the last phases."""
 
-    _snapshots: dict[tuple[int, bool], ReceivedSnapshot] = field(default_factory=dict)
+    max_bytes: int = MAX_EARLY_BYTES
+    dropped: int = 0  # snapshots, because there was no room
+    _nbytes: int = 0
+    _snapshots: dict[BookKey, ReceivedSnapshot] = field(default_factory=dict)  # the one that came last, last
+    _sizes: dict[BookKey, int] = field(default_factory=dict)  # in bytes, of those that are not a part of their batch
     _phases: deque[ReceivedPhases] = field(default_factory=lambda: deque(maxlen=1 << 12))
 
     def add(self, found: ReceivedPhases | ReceivedSnapshot) -> None:
@@ -97,7 +107,32 @@ class EarlySnapshots:
             self._phases.append(found)
         else:
             some, row = found.snapshots, found.row
-            self._snapshots[int(some.instrument_id[row]), bool(some.is_lending[row])] = found
+            book = int(some.instrument_id[row]), bool(some.is_lending[row])
+            self._remove(book)
+            self._snapshots[book] = found
+
+    def _remove(self, book: BookKey) -> None:
+        if self._snapshots.pop(book, None) is not None:
+            self._nbytes -= self._sizes.pop(book, 0)
+
+    def limit(self) -> None:
+        """Copy snapshots out of their batches, and drop the oldest if there is no room."""
+        batches: dict[int, list[BookKey]] = {}
+        for book in self._snapshots.keys() - self._sizes.keys():
+            batches.setdefault(id(self._snapshots[book].snapshots), []).append(book)
+        for books in batches.values():
+            batch = self._snapshots[books[0]].snapshots
+            is_chosen = np.zeros(len(batch), np.bool_)
+            is_chosen[[self._snapshots[book].row for book in books]] = True
+            own, place = batch.only(is_chosen).compacted(), np.cumsum(is_chosen) - 1
+            for book in books:
+                found = self._snapshots[book]
+                self._snapshots[book] = replace(found, snapshots=own, row=int(place[found.row]))
+                self._sizes[book] = own.events.nbytes // len(books)
+                self._nbytes += self._sizes[book]
+        while self._nbytes > self.max_bytes:
+            self._remove(next(iter(self._snapshots)))
+            self.dropped += 1
 
     def newest(self) -> SnapshotHeader | None:
         headers = (found.header for found in self._snapshots.values())
@@ -107,12 +142,16 @@ class EarlySnapshots:
         """All of them, in order of arrival."""
         found = sorted((*self._snapshots.values(), *self._phases), key=lambda some: some.at)
         self._snapshots.clear()
+        self._sizes.clear()
         self._phases.clear()
+        self._nbytes = 0
         return found
 
 
 @dataclass
 class SnapshotStream:
+    max_bytes: int = MAX_UNFINISHED_BYTES
+    dropped: int = 0  # snapshots that grew larger than that before they were complete
     _units: list[RawUnits] = field(default_factory=list)  # not read, or of a snapshot that is not complete
     _arrivals: list[Arrival] = field(default_factory=list)
     _known: int = 0  # the first so many units were read before
@@ -176,12 +215,15 @@ class SnapshotStream:
                 found.append(NumberingRestart(current.at))
                 before = None
             if at in followed:
-                phases = events.take({"status": is_group & (behind == at)})
+                phases = events.take({"status": is_group & (behind == at)}).compacted()
                 found.append(ReceivedPhases(current.at, phases, before, current))
         pending = rows.unit[is_group & (behind == len(usable))]
         return found, int(pending.min()) if len(pending) else len(events.units)
 
     def _keep(self, units: RawUnits, first: int) -> None:
+        if int((units.end[first:] - units.start[first:]).sum()) > self.max_bytes:
+            first = len(units)
+            self.dropped += 1
         kept = np.arange(first, len(units))
         self._units = [units.take(kept).compacted()] if len(kept) else []
         self._arrivals, self._is_overtaken = self._arrivals[first:], self._is_overtaken[first:]

@@ -57,6 +57,14 @@ class Snapshots:
         """The same with only these complete."""
         return Snapshots(self.events, self.header, self.is_complete & is_selected, self.complete_unit)
 
+    def compacted(self) -> Snapshots:
+        """The complete ones, without the others and their batch."""
+        at, events = np.flatnonzero(self.is_complete), self.events_of(self.is_complete)
+        used = np.unique(np.concatenate([rows.unit for rows in events.families.values()]))
+        events = events.compacted()
+        units = np.searchsorted(used, self.complete_unit[at])
+        return Snapshots(events, events.rows("snapshot"), self.is_complete[at], units)
+
     @property
     def incomplete_from(self) -> int:
         """The unit in which the last snapshot starts, if it is not complete yet; otherwise the number of units."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.market.families import NULL
-from umdf.market.rows import Events, Rows, merge_events
+from umdf.market.rows import Events, merge_events
 
 DEFAULT_BYTES = 64 << 20
 NOTHING_DROPPED = -1
@@ -47,8 +47,8 @@ class WaitingUpdates:
         instruments.discard(NULL)
         if not instruments:
             return
-        events = _own_units(events)
-        chunk = _Chunk(events, instruments, _size(events), int(events.units.sequence.max()))
+        events = events.compacted()
+        chunk = _Chunk(events, instruments, events.nbytes, int(events.units.sequence.max()))
         self._chunks.append(chunk)
         for instrument_id in instruments:
             self._chunks_of.setdefault(instrument_id, []).append(chunk)
@@ -80,8 +80,8 @@ class WaitingUpdates:
         chunk.instruments.difference_update(wanted)
         self.nbytes -= chunk.nbytes
         if chunk.instruments:
-            chunk.events = _own_units(chunk.events.take({name: ~mask for name, mask in masks.items()}))
-            chunk.nbytes = _size(chunk.events)
+            chunk.events = chunk.events.take({name: ~mask for name, mask in masks.items()}).compacted()
+            chunk.nbytes = chunk.events.nbytes
             self.nbytes += chunk.nbytes
         else:
             self._chunks.remove(chunk)
@@ -121,21 +121,3 @@ def rows_after(events: Events, ids: NDArray[np.int64], after: dict[int, int]) ->
         at = np.minimum(np.searchsorted(ids, own), len(ids) - 1)
         masks[name] = (ids[at] != own) | (events.units.sequence[rows.unit] > limits[at])
     return events.take(masks)
-
-
-def _own_units(events: Events) -> Events:
-    """The same rows with only their own units, so that a few rows do not keep the columns of a large batch."""
-    used = np.unique(np.concatenate([rows.unit for rows in events.families.values()]))
-    families = {}
-    for name, rows in events.families.items():
-        unit = np.searchsorted(used, rows.unit).astype(np.uint32)
-        families[name] = Rows(rows.family, unit, rows.msg_index, rows.entry_index, rows.columns, rows.texts, rows.lists)
-    return Events(events.units.take(used), families)
-
-
-def _size(events: Events) -> int:
-    total = 5 * 8 * len(events.units)
-    for rows in events.families.values():
-        total += 8 * len(rows) + sum(column.nbytes for column in rows.columns.values())
-        total += sum(offsets.nbytes + content.nbytes for offsets, content in rows.texts.values())
-    return total

@@ -105,6 +105,8 @@ def _print_warnings(printer: Printer, result: ReplayResult) -> None:
     if not result.streams:
         printer.warn("no UMDF packets found")
     for (protocol, number), channel in result.session.channels.items():
+        if dropped := result.session.dropped_snapshots((protocol, number)):
+            printer.warn(f"channel {number}: {dropped} snapshots were ahead of the stream and too many to be kept")
         gaps = channel.gaps.opened
         if gaps:
             missing = sum(gap.last - gap.first + 1 for gap in gaps) - channel.gaps.filled_count

@@ -171,7 +171,7 @@ class _BatchReplay:
             if before not in (-1, epoch):
                 self._clear_ladders(epoch)
             self._replay_epoch(epoch, rows, np.flatnonzero(self.snapshots.epoch == epoch))
-        complete_cancels(self.rows.rows, [] if replay.always_recovers else self.removed)
+        complete_cancels(self.rows.events.rows("mbo"), [] if replay.always_recovers else self.removed)
         self.checks.add_unknown_epochs(self.snapshots)
         book, position = np.concatenate(self.ladder_books), np.concatenate(self.ladder_positions)
         key, records = book.astype(np.int64) << POSITION_BITS | (position + 1), np.concatenate(self.ladders)
