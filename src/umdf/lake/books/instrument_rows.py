@@ -20,7 +20,7 @@ from umdf.errors import UmdfError
 from umdf.lake.tasks.id_lookup import count_by_id, indices_of_ids
 from umdf.lake.tasks.staging import RowMove, StagedFile, as_events, bucket_of, scatter_columns, staged_batches
 from umdf.market.calendar import are_all_on_date, local_dates
-from umdf.market.families import NULL
+from umdf.market.families import LAST, NULL
 from umdf.market.rows import Events, Rows, Units
 
 LENDING = ord("L")
@@ -301,6 +301,20 @@ def event_times(rows: Rows, units: Units) -> NDArray[np.int64]:
     ts_event = rows.column("ts_event")
     absent = ts_event == NULL
     return np.where(absent, units.ts_send[rows.unit], ts_event) if absent.any() else ts_event
+
+
+def event_ends(rows: RowsByBook, times: NDArray[np.int64], more: bool) -> NDArray[np.bool_]:
+    """Where an event ends for a book. Binary marks only the last row of an event, which may belong to another
+    instrument: for this book the event ends where its next row has another time. If that row does not follow by
+    RptSeq, the end of the event may have been lost, and the half-applied event is not shown."""
+    if not len(rows):
+        return np.zeros(0, np.bool_)
+    ends, rpt_seq = rows.rows.column("flags") & LAST != 0, rows.rows.column("rpt_seq")
+    follows = (rpt_seq[1:] == rpt_seq[:-1] + 1) | (rpt_seq[1:] == NULL) | (rpt_seq[:-1] == NULL)
+    ends[:-1] |= (follows & (times[1:] != times[:-1])) | (rows.book[1:] != rows.book[:-1])
+    if not more:
+        ends[-1] = True
+    return ends
 
 
 def select_book_columns(rows: Rows) -> Rows:

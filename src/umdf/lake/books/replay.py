@@ -21,7 +21,7 @@ from umdf.book.ladders import ladder_dtype
 from umdf.buffers import buffer_address
 from umdf.lake.books import replay_kernel as k
 from umdf.lake.books.gap_recovery import GapLog, Timeline, first_unanswered
-from umdf.lake.books.instrument_rows import RowsByBook, event_times, select_book_columns
+from umdf.lake.books.instrument_rows import RowsByBook, event_ends, event_times, select_book_columns
 from umdf.lake.books.positions import merge_positions
 from umdf.lake.books.snapshot_checks import SnapshotChecks, Verdict, compare_snapshots, initial_verdicts
 from umdf.lake.books.snapshot_rows import BookSnapshots
@@ -148,7 +148,7 @@ class _BatchReplay:
         self.sequence = (rows.key >> np.uint64(32)).astype(np.int64)
         self.bad = np.zeros(count, np.uint8)
         self.emptied = np.zeros(count, np.bool_)
-        self.is_end = _event_ends(rows, self.times, more)
+        self.is_end = event_ends(rows, self.times, more)
         self.ladders: list[NDArray[np.void]] = []
         self.ladder_books: list[NDArray[np.int32]] = []
         self.ladder_positions: list[Numbers] = []
@@ -317,17 +317,15 @@ class _BatchReplay:
         gaps = replay.timeline.gaps_before(epoch, snapshots.last_sequence[snapshot_rows], within=True)
         is_ahead = snapshots.last_sequence[snapshot_rows] > replay.timeline.last_sequence.get(epoch, NO_END)
         # A snapshot inside a gap is ahead of a book that has lost the beginning of it.
-        is_unverified = is_doubted(
-            states, replay.timeline.gaps_started_by(epoch, snapshots.last_sequence[snapshot_rows])
-        )
-        verdict = initial_verdicts(states, snapshots.last_rpt_seq[snapshot_rows], is_unverified, is_ahead)
+        begun = replay.timeline.gaps_started_by(epoch, snapshots.last_sequence[snapshot_rows])
+        verdict, is_unverified = initial_verdicts(states, snapshots.last_rpt_seq[snapshot_rows], begun, is_ahead)
         if replay.always_recovers:
             verdict[:] = Verdict.STALE
         compared = np.flatnonzero(verdict == Verdict.EQUAL)
         if len(compared):
             result = compare_snapshots(replay, snapshots, snapshot_rows[compared])
             different = compared[result.first_difference >= 0]
-            verdict[different] = np.where(unverified[different], Verdict.UNVERIFIED, Verdict.DIFFERENT)
+            verdict[different] = np.where(is_unverified[different], Verdict.UNVERIFIED, Verdict.DIFFERENT)
             self.checks.add_comparisons(snapshot_rows[compared], result)
         self.checks.add_verdicts(snapshot_rows, verdict, states[:, trust.S_RPT_SEQ], snapshots)
         is_recovered = np.isin(verdict, Verdict.RECOVERS)
@@ -389,17 +387,3 @@ class _BatchReplay:
 def _values_at(values: Numbers, indices: Numbers) -> Numbers:
     """Values at some indices; arbitrary ones for indices out of range."""
     return values[np.clip(indices, 0, len(values) - 1)] if len(values) else np.zeros(len(indices), np.int64)
-
-
-def _event_ends(rows: RowsByBook, times: Numbers, more: bool) -> NDArray[np.bool_]:
-    """Where an event ends for a book. Binary marks only the last row of an event, which may belong to another
-    instrument: for this book the event ends where its next row has another time. If that row does not follow by
-    RptSeq, the end of the event may have been lost, and the half-applied event is not shown."""
-    if not len(rows):
-        return np.zeros(0, np.bool_)
-    ends, rpt_seq = rows.rows.column("flags") & LAST != 0, rows.rows.column("rpt_seq")
-    follows = (rpt_seq[1:] == rpt_seq[:-1] + 1) | (rpt_seq[1:] == NULL) | (rpt_seq[:-1] == NULL)
-    ends[:-1] |= (follows & (times[1:] != times[:-1])) | (rows.book[1:] != rows.book[:-1])
-    if not more:
-        ends[-1] = True
-    return ends
