@@ -18,13 +18,12 @@ TICK = 10_000_000
 
 
 def rows(family: str, found: list[dict[str, int]]) -> Rows:
-    """One row a unit, in this order."""
     kind = FAMILIES[family]
     names = {name for row in found for name in row}
-    columns = {name: np.array([row.get(name, kind.column(name).null) for row in found]) for name in names}
-    typed = {name: values.astype(kind.column(name).dtype) for name, values in columns.items()}
+    known = {name: kind.column(name) for name in names}
+    columns = {name: np.array([row.get(name, of.null) for row in found], of.dtype) for name, of in known.items()}
     zeros = np.zeros(len(found), np.uint16)
-    return Rows(kind, np.arange(len(found), dtype=np.uint32), zeros, zeros, typed)
+    return Rows(kind, np.arange(len(found), dtype=np.uint32), zeros, zeros, columns)
 
 
 def events(first: int, *orders: tuple[int, int, int], epoch: int = 1) -> Events:
@@ -50,13 +49,12 @@ def events(first: int, *orders: tuple[int, int, int], epoch: int = 1) -> Events:
 
 def snapshot(instrument: int, last: int, rpt_seq: int, *order_ids: int, epoch: int = NULL) -> Snapshots:
     """A snapshot with these bids, as of the sequence `last`."""
-    common = {"instrument_id": instrument, "flags": SNAPSHOT}
     start = {"action": ord("R"), "side": ord("N"), "rpt_seq": rpt_seq}
     entries = [
         {"action": ord("A"), "side": ord("B"), "update_action": NEW, "order_id": i, "price": i * TICK, "size": 100}
         for i in order_ids
     ]
-    book = rows("mbo", [row | common for row in (start, *entries)])
+    book = rows("mbo", [row | {"instrument_id": instrument, "flags": SNAPSHOT} for row in (start, *entries)])
     header = {"instrument_id": instrument, "last_sequence": last, "last_rpt_seq": rpt_seq, "last_seq_version": epoch}
     units = Units(*[np.zeros(len(book), np.int64)] * 5)
     return find_snapshots(Events(units, {"snapshot": rows("snapshot", [header]), "mbo": book}))
