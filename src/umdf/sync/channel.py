@@ -210,6 +210,13 @@ class Channel:
         self._queue.ignore_arrival()
         self._use_snapshots()
 
+    def look_ahead(self, events: Events) -> None:
+        """Units after those that are applied: an update that continues RptSeq shows that no loss before concerned its
+        book."""
+        rows, at = events.rows("mbo"), np.flatnonzero(events.units.seq_version == (self.epoch or 0))
+        if self.gaps.latest >= 0 and len(rows):
+            self.trust.verify_ahead(rows.take(np.isin(rows.unit, at)), self.sequence)
+
     def finish(self) -> None:
         """No more units will come. A snapshot that is ahead shows that units before it are missing."""
         ahead = self._queue.latest()

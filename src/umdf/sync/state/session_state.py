@@ -49,15 +49,15 @@ def _plain_trust(found: trust.BookTrust) -> list[Any]:
     """Only of the books that there are, which have other numbers when they come back."""
     numbers = np.flatnonzero(found._books.arenas.headers["alive"])
     found._grow()
-    return [found._books, found.states[numbers], found.is_incomplete]
+    return [found._books, found.states[numbers], found.is_incomplete, found._seen_ahead]
 
 
 def _trust_of(plain: list[Any]) -> trust.BookTrust:
-    books, states, is_incomplete = plain
+    books, states, *rest = plain
     found = trust.BookTrust(books)
     found._grow()
     found.states[np.flatnonzero(books.arenas.headers["alive"])] = states
-    found.is_incomplete = is_incomplete
+    found.is_incomplete, found._seen_ahead = rest
     return found
 
 
