@@ -13,7 +13,7 @@ from umdf.book.outcomes import Outcomes, Stale
 from umdf.book.state_kernel import book_number
 from umdf.buffers import buffer_address
 from umdf.market.families import NULL
-from umdf.market.rows import Rows
+from umdf.market.rows import Events, Rows
 from umdf.sync import update_gate_kernel as k
 from umdf.sync.gaps import Gap
 from umdf.sync.rpt_seq_kernel import SHORT_HISTORY
@@ -131,9 +131,11 @@ class BookTrust:
         states[chosen, k.S_STALE], states[chosen, k.S_INCOMPLETE] = reason, 1
         states[chosen, k.S_APPLIED] = np.maximum(states[chosen, k.S_APPLIED], sequence)
 
-    def verify_ahead(self, rows: Rows, sequence: int) -> None:
+    def verify_ahead(self, events: Events, epoch: int, sequence: int) -> None:
         """Later updates, which are not applied: the first one of a book, if it follows by RptSeq, shows that the book
         is right as of this sequence."""
+        rows = events.rows("mbo")
+        rows = rows.take(events.units.seq_version[rows.unit] == epoch)
         ids, lending, rpt_seq = rows.column("instrument_id"), rows.column("venue") == ord("L"), rows.column("rpt_seq")
         if NULL in self._seen_ahead:
             return

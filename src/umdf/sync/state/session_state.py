@@ -22,7 +22,6 @@ from umdf.errors import UmdfError
 from umdf.market import instruments, phases, rows, state, statistics
 from umdf.market.families import FAMILIES, Family
 from umdf.sync import (
-    arbitration,
     arrivals,
     channel,
     gaps,
@@ -36,6 +35,7 @@ from umdf.sync import (
     trust,
     waiting_updates,
 )
+from umdf.sync.arbitration import arbiter
 from umdf.sync.definitions import definition_trust, list_loops
 from umdf.sync.session import Session
 from umdf.sync.state.plain_values import HINT, Classes, Functions, restore, store
@@ -74,7 +74,7 @@ def _instruments_of(plain: dict[str, Any]) -> instruments.Instruments:
 
 
 ALL_ATTRIBUTES = (
-    arbitration.ArbiterState, arbitration.ArbitrationSettings, arrivals.PendingUnits, BooksState, channel.Channel,
+    arbiter.ArbiterState, arbiter.ArbitrationSettings, arrivals.PendingUnits, BooksState, channel.Channel,
     definition_trust.DefinitionTrust, gaps.Gap, gaps.GapCause, gaps.GapLedger, gated_updates.GatedUpdates,
     instruments.Definition, instruments.DefinitionHistory, list_loops.InstrumentList, list_loops.ListLoops,
     list_loops._Loop, phase_trust.PhaseTrust, phases.Phases, phases._StoredState, Protocol, raw_units.RawUnits,
@@ -86,7 +86,7 @@ ALL_ATTRIBUTES = (
     waiting_updates.WaitingUpdates, waiting_updates._Chunk,
 )  # fmt: skip
 CLASSES: Classes = dict.fromkeys(ALL_ATTRIBUTES) | {
-    arbitration.LineArbiter: Functions(arbitration.LineArbiter.to_state, arbitration.LineArbiter.from_state),
+    arbiter.LineArbiter: Functions(arbiter.LineArbiter.to_state, arbiter.LineArbiter.from_state),
     array: Functions(lambda found: [found.typecode, found.tolist()], lambda plain: array(*plain)),
     Books: Functions(Books.state, lambda plain: Books.from_state(plain, requires_full_history=True)),
     Family: Functions(lambda family: family.name, FAMILIES.__getitem__),
