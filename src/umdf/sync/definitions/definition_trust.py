@@ -81,10 +81,11 @@ class DefinitionTrust:
         return late.take(masks)
 
     def newer_listed(self, rows: Rows, units: Units) -> NDArray[np.bool_]:
-        """Which definitions of the instrument stream were sent after those of the incremental stream."""
+        """Which definitions of the instrument stream were sent long enough after those of the incremental stream: what
+        a loop sends just after a change may be of before it."""
         found = (self._definitions.get(each, (NO_GAP, NULL))[1] for each in rows.column("instrument_id").tolist())
         known = np.fromiter(found, np.int64, len(rows))
-        return (units.ts_send[rows.unit] > known) | (known == NULL)
+        return (known == NULL) | (units.ts_send[rows.unit] > known + MARGIN_NS)
 
     # What is known.
 
