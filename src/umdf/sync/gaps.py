@@ -109,6 +109,16 @@ class GapLedger:
             self._ends = np.array([NO_GAP, *self._last], np.int64)
         return self._ends[np.searchsorted(self._ends[1:], sequence, side="left")]
 
+    @property
+    def missing(self) -> list[Gap]:
+        """The gap of each interval that is still missing, in order."""
+        return self._gaps
+
+    @property
+    def ends(self) -> list[int]:
+        """The last sequence of each."""
+        return self._last
+
     def first_after(self, verified: int) -> Gap | None:
         """The first gap with sequences after this one."""
         at = bisect_right(self._last, verified)
