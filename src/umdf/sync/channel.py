@@ -18,6 +18,7 @@ gives what its units would give one by one.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,6 @@ from umdf.sync.gated_updates import GatedUpdates, wire_keys
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import Trust, unverified
-from umdf.sync.untrusted_instruments import shown_trust, untrusted_instruments
 
 CHANNEL_RESET = ord("R")  # of the family control
 
@@ -254,11 +254,11 @@ class Channel:
 
     def book_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's book and statistics."""
-        return shown_trust(self._updates, self.gaps, self.silent_s, instrument_id)
+        return self._updates.book_trust(instrument_id, self.silent_s)
 
     def untrusted(self) -> dict[int, Trust]:
         """`book_trust` of all instruments whose books are not healthy."""
-        return untrusted_instruments(self._updates, self.gaps, self.silent_s)
+        return self._updates.untrusted(self.silent_s)
 
     def has_uncertain_state(self) -> bool:
         """Whether `state_trust` of any instrument with a healthy book is not healthy."""
@@ -298,6 +298,13 @@ class Channel:
                 self._recover(*found)
 
     def _apply_group_phases(self, phases: GroupPhases) -> None:
+        """Phases follow a snapshot that tells up to where they are right. Those that do not, as those of the first loop
+        after a join, or that follow one from before a gap, are still right after what was lost well before them."""
+        units, lost_until = phases.events.units, self.gaps.latest
+        if lost_until <= phases.until and self._definitions.losses.are_before(
+            int(units.ts_send.min()), int(units.ts_recv.min())
+        ):
+            phases = replace(phases, after=max(phases.after, lost_until))
         for group in self.phases.apply_snapshot(phases, self.gaps):
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence
