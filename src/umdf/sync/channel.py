@@ -221,6 +221,10 @@ class Channel:
         self._queue.ignore_arrival()
         self._use_snapshots()
 
+    def look_ahead(self, events: Events) -> None:
+        """Units after those that are applied: they may show that losses before did not concern a book."""
+        self.trust.verify_ahead(events, self.epoch or 0, self.sequence)
+
     def finish(self) -> None:
         """No more units will come. A snapshot that is ahead shows that units before it are missing."""
         ahead = self._queue.latest()
