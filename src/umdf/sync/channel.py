@@ -167,7 +167,7 @@ class Channel:
         is_for_all = book is not None and bool((book.column("instrument_id") == NULL).any())
         is_for_groups = status is not None and bool((status.column("instrument_id") == NULL).any())
         self.trust.mark_stale(named - {NULL}, sequence, CONTRADICTED, is_for_all=is_for_all)
-        self.state.phases.doubt(sequence, named, is_for_groups=is_for_groups)
+        self.state.phases.mark_unverified(sequence, named, is_for_groups=is_for_groups)
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
@@ -179,8 +179,8 @@ class Channel:
 
     def apply_list(self, found: InstrumentList) -> None:
         """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3)."""
-        is_doubted = self.definition_gap() is not None
-        if not self._definitions.verify(found, self.gaps) or not is_doubted or self.epoch is None:
+        has_definition_gap = self.definition_gap() is not None
+        if not self._definitions.verify(found, self.gaps) or not has_definition_gap or self.epoch is None:
             return
         # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
         left = self._updates.deleted.keys() & self.instrument_ids()
@@ -265,7 +265,7 @@ class Channel:
         trust = self.trust.trust_of(number, gap) if number >= 0 else HEALTHY if gap is None else unverified(gap.reason)
         if trust.is_healthy and instrument_id in self._updates.suspects:
             trust = unverified("a message was lost that may have reset its statistics")
-        if trust.is_healthy and (reason := self.phases.end_of_day_doubt(instrument_id, self.gaps)):
+        if trust.is_healthy and (reason := self.phases.reset_reason_at_end_of_day(instrument_id, self.gaps)):
             trust = unverified(reason)
         if trust.is_healthy and self.silent_s is not None:
             trust = unverified(f"nothing was received on any line for {self.silent_s:.0f} s")

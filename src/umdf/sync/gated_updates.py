@@ -59,7 +59,7 @@ class GatedUpdates:
             self._apply_now(events, resets)
             return []
         ids, is_unverified = rows.column("instrument_id"), decisions == k.APPLY_UNVERIFIED
-        for row in np.flatnonzero(decisions == k.EMPTIED_IN_DOUBT).tolist():
+        for row in np.flatnonzero(decisions == k.EMPTIED_UNVERIFIED).tolist():
             self.suspects[int(ids[row])] = int(sequence[row])
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
         later = self._drop_emptied(ids, sequence, decisions, waits, is_old)

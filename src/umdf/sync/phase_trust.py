@@ -85,7 +85,7 @@ class PhaseTrust:
             if when > sequence and (of_instrument == instrument_id or (of_group is not None and of_group == group))
         ]
 
-    def end_of_day_doubt(self, instrument_id: int, gaps: GapLedger) -> str | None:
+    def reset_reason_at_end_of_day(self, instrument_id: int, gaps: GapLedger) -> str | None:
         """Why the statistics may have been reset by a message that was lost."""
         group = self._state.instruments.group_of(instrument_id)
         if group is None:

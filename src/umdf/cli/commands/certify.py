@@ -109,7 +109,7 @@ def certify(
 def _play(printer: Printer, combination: Combination, selection: Selection) -> Run:
     from umdf.certify.runner import certify as play
 
-    _say(printer, f"{combination}")
+    _print_line(printer, f"{combination}")
     with _history() as directory:
         return play(combination, directory, selection, lambda step: _show(printer, step))
 
@@ -130,24 +130,24 @@ def _play_external(
     ports = iter(range(settings.first_port, 65_536))
     write = instruction_file(instructions)
 
-    def tell(instruction: dict[str, Any]) -> None:
+    def instruct(instruction: dict[str, Any]) -> None:
         write(instruction)
         if "client" in instruction:
-            _say(printer, "  client: " + ", ".join(f"{key} {value}" for key, value in instruction.items()))
+            _print_line(printer, "  client: " + ", ".join(f"{key} {value}" for key, value in instruction.items()))
 
     with (
         _history() as directory,
         open_exchange(combination, directory, selection, lambda: next(ports), settings.interface) as opened,
     ):
         channels.write_text(format_channels(opened.channels, opened.replayers), encoding="utf-8")
-        _say(printer, f"{combination}; {opened.stage.combination.symbols.main}; channels are in {channels}")
+        _print_line(printer, f"{combination}; {opened.stage.combination.symbols.main}; channels are in {channels}")
 
         def show(step: StepResult) -> None:
             _show(printer, step)
 
         if log is not None:
-            return play_with_log(combination, opened.stage, selection, log, tell, settings, show)
-        return play_with_person(combination, opened.stage, selection, _Person(), tell, show)
+            return play_with_log(combination, opened.stage, selection, log, instruct, settings, show)
+        return play_with_person(combination, opened.stage, selection, _Person(), instruct, show)
 
 
 class _Person:
@@ -185,7 +185,7 @@ class _Person:
 def _listen(
     printer: Printer, selection: Selection, channels: Path, what: tuple[str, str, str, str], duration_s: float | None
 ) -> Run:
-    from umdf.certify.listen import Watched, listen, seconds_from_now
+    from umdf.certify.listen import ObservationTarget, listen, seconds_from_now
     from umdf.certify.observation import BOOK_TYPES
     from umdf.transport.channels_file import read_channels
 
@@ -201,7 +201,7 @@ def _listen(
     with _ends_on_interrupt(interrupted):
         return listen(
             read_channels(channels),
-            Watched(symbol, book.upper(), generation, segment),
+            ObservationTarget(symbol, book.upper(), generation, segment),
             selection,
             lambda step: _show(printer, step),
             lambda: bool(interrupted) or is_late(),
@@ -229,15 +229,15 @@ def _history() -> Iterator[Path]:
         yield Path(directory)
 
 
-def _say(printer: Printer, text: str) -> None:
+def _print_line(printer: Printer, text: str) -> None:
     if not printer.json:
         print(printable(text), flush=True)
 
 
 def _show(printer: Printer, step: StepResult) -> None:
-    _say(printer, f"  {step.id:<6} {step.outcome.upper():<5} {step.description}")
+    _print_line(printer, f"  {step.id:<6} {step.outcome.upper():<5} {step.description}")
     for failure in step.failures if step.outcome == "fail" else ():
-        _say(printer, f"         {failure}")
+        _print_line(printer, f"         {failure}")
 
 
 def _finish(printer: Printer, runs: list[Run], report: Path | None) -> None:
@@ -249,9 +249,11 @@ def _finish(printer: Printer, runs: list[Run], report: Path | None) -> None:
         print_json({"runs": [run.to_json() for run in runs], "has_passed": all(run.has_passed for run in runs)})
     for run in runs:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in run.counts.items())
-        _say(printer, f"{run.combination}: {'passed' if run.has_passed else 'FAILED'} ({counts}; {run.seconds:.0f} s)")
+        _print_line(
+            printer, f"{run.combination}: {'passed' if run.has_passed else 'FAILED'} ({counts}; {run.seconds:.0f} s)"
+        )
     if report is not None:
-        _say(printer, f"wrote {report}")
+        _print_line(printer, f"wrote {report}")
     failed = [run for run in runs if not run.has_passed]
     if failed:
         first = failed[0].first_failure
@@ -273,9 +275,9 @@ def _list(printer: Printer, selection: Selection, combinations: list[Combination
     if printer.json:
         print_json({"steps": rows})
     for row in rows:
-        _say(printer, f"{row['step']:<6} {row['required']} {row['description']}")
+        _print_line(printer, f"{row['step']:<6} {row['required']} {row['description']}")
         for text in _texts_of(row["expected"]):
-            _say(printer, f"         {text}")
+            _print_line(printer, f"         {text}")
 
 
 def _expected(step: Any) -> dict[str, list[str]]:
