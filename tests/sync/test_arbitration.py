@@ -8,8 +8,8 @@ import pytest
 from sync.arbitration_lines import NEXT_VERSION, VERSION, A, B, C, Unit, data, heartbeat, requested, reset
 from sync.arbitration_streams import MS, raw_units
 
-from umdf.sync import arbitration_lines_kernel as lines_kernel
-from umdf.sync.arbitration import (
+from umdf.sync.arbitration import lines_kernel as lines_kernel
+from umdf.sync.arbitration.arbiter import (
     ArbitrationResult,
     LineArbiter,
     QuarantinedUnit,

@@ -22,7 +22,7 @@ from umdf.feed.feed_lines import PROTOCOLS, FeedLine, channel_key, feed_lines, s
 from umdf.market.families import NULL
 from umdf.market.rows import Events
 from umdf.sync import session as sessions
-from umdf.sync.arbitration import ArbitrationResult, StepKind
+from umdf.sync.arbitration.arbiter import ArbitrationResult, StepKind
 from umdf.sync.channel import Channel
 from umdf.sync.stream_detection import CapturedPackets
 from umdf.sync.trust import HEALTHY, Trust, TrustLevel

@@ -18,6 +18,7 @@ gives what its units would give one by one.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,16 +144,25 @@ class Channel:
             self._use_snapshots()
 
     def apply_late(self, events: Events) -> None:
-        """Units of reported gaps: what was waiting for them can follow."""
-        for unit, sequence in enumerate(events.units.sequence.tolist()):
-            part = self._updates.without_deleted(events.of_units(np.array([unit])))
-            part = self._definitions.newer_late(part)
+        """Units of reported gaps, in order: what was waiting for them can follow. They are applied together as long as
+        the result is that of one after the other: up to a change of definitions, and alone while snapshots wait."""
+        defined = np.unique(events.rows("definition").unit).tolist()
+        bounds = sorted({0, *defined, *(unit + 1 for unit in defined), len(events.units)})
+        for first, end in pairwise(bounds):
+            while first < end:
+                units = np.arange(first, first + 1 if self._queue else end)
+                self._apply_late_part(events.of_units(units))
+                first += len(units)
+
+    def _apply_late_part(self, events: Events) -> None:
+        part = self._definitions.newer_late(self._updates.without_deleted(events))
+        for sequence in part.units.sequence.tolist():
             self.gaps.fill(sequence)
-            waiting = self._updates.apply(part)
-            self._definitions.note(part)
-            self.messages += len(part.rows("mbo"))
-            self._updates.retry(waiting)
-            self._use_snapshots()
+        waiting = self._updates.apply(part)
+        self._definitions.note(part)
+        self.messages += len(part.rows("mbo"))
+        self._updates.retry(waiting)
+        self._use_snapshots()
 
     def contradict(self, sequence: int, events: Events | None, ts_recv: int = NULL) -> None:
         """A unit that was applied came again with other content (`events`): nobody knows which is right, so everything

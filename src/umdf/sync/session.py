@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 from umdf.market.families import NULL
 from umdf.market.rows import Events, no_units
-from umdf.sync.arbitration import ArbitrationResult, LineArbiter, Step, StepKind
+from umdf.sync.arbitration.arbiter import ArbitrationResult, LineArbiter, Step, StepKind
 from umdf.sync.arrivals import Arrival, PendingUnits, in_order, released
-from umdf.sync.channel import Channel, resets_many
+from umdf.sync.channel import Channel
+from umdf.sync.decoded_units import apply_in_order, apply_late
 from umdf.sync.definitions.list_loops import ListLoops
-from umdf.sync.gaps import Gap, GapCause
+from umdf.sync.gaps import Gap
 from umdf.sync.raw_units import UnitKind
 from umdf.sync.snapshot_stream import (
     EarlySnapshots,
@@ -187,7 +188,7 @@ class Session:
         for key, feed in self._inputs.items():
             self._advance(key, feed, last=True)
             if feed.channel.epoch is None and (newest := feed.early.newest()) is not None:
-                # There is no incremental stream: the newest snapshot is as far as anything is known.
+                # There is no incremental stream: nothing is known after the newest snapshot.
                 feed.channel.start_epoch(newest.epoch, newest.sequence + 1, 0)
                 self._receive(feed, [(found, None) for found in feed.early.take()])
             feed.channel.finish()
@@ -296,7 +297,7 @@ class Session:
         """Apply units, and what came between them on snapshot streams."""
         is_late, sequence = delivery.result.is_late, delivery.result.units.sequence
         cuts = {first, end, *(first + 1 + np.flatnonzero(np.diff(is_late[first:end]))).tolist()}
-        cuts.update(np.flatnonzero(is_late[first:end]) + first)  # each late unit alone
+        cuts.update(before for before, _, _ in others if first < before < end and is_late[before])
         bounds, others = sorted(cuts), others[::-1]
         for start, stop in pairwise([*bounds, end]):
             received: list[tuple[Received, int | None]] = []
@@ -329,32 +330,9 @@ class Session:
                 included[int(np.argmin(included)) :] = False
                 feed.channel.use_all_snapshots()
             events, damaged = events.of_units(included), damaged[included]
-        applied = events.of_units(self._usable_late(feed, events, damaged) if is_late else ~damaged)
-        if is_late:
-            feed.channel.apply_late(applied)
-        first = 0
-        for unit in np.flatnonzero(damaged).tolist() if not is_late else ():
-            feed.channel.apply(events.of_units(np.arange(first, unit)))
-            columns = events.units.seq_version, events.units.sequence, events.units.ts_recv
-            epoch, sequence, ts_recv = (int(column[unit]) for column in columns)
-            feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
-            first = unit + 1
-        if not is_late:
-            feed.channel.apply(events.of_units(np.arange(first, len(damaged))))
+        applied = (apply_late if is_late else apply_in_order)(feed.channel, events, damaged)
         if self._observer is not None:
             self._observer(key, applied)
-
-    def _usable_late(self, feed: _ChannelInput, events: Events, damaged: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which late units can be applied. Of a number that came before, with other content, nothing is believed. Later
-        updates were applied: what resets many instruments can no longer be, and stays missing."""
-        is_usable, channel = ~resets_many(events) & ~damaged, feed.channel
-        for unit, sequence in enumerate(events.units.sequence.tolist()):
-            if not channel.gaps.is_missing(sequence):
-                is_usable[unit] = False
-                if not damaged[unit]:
-                    part = events.of_units(np.array([unit]))
-                    channel.contradict(sequence, part, int(events.units.ts_recv[unit]))
-        return is_usable
 
     def _receive(self, feed: _ChannelInput, received: list[tuple[Received, int | None]]) -> None:
         """Pass on what came on snapshot streams, each with the sequence at which the incremental stream was then (None:
@@ -387,8 +365,8 @@ _NOTHING = DecodedUnits(Events(no_units(), {}), np.zeros(0, np.bool_))
 
 
 def _is_of_another_epoch(feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which units are of another epoch than the channel's, where only their sending times tell (FIX/FAST): those
-    sent before it began; and what a replayer returns that was sent after everything that was received."""
+    """Which units are of another epoch than the channel's, by their sending times (FIX/FAST): those sent before it
+    began; and what a replayer returns that was sent after everything that was received."""
     sent = delivery.events.units.ts_send[rows]
     found = (sent < feed.sent_from) & (sent != NULL)
     if feed.recovered_lines and feed.codec.states_no_epoch and feed.channel.ts_send != NULL:

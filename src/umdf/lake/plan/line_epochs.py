@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from umdf.lake.tasks.damaged_headers import MAX_OVERTAKING
 from umdf.lake.tasks.numbering_runs import NumberingRun
 from umdf.market.families import NULL
-from umdf.sync.arbitration_lines_kernel import is_restart
+from umdf.sync.arbitration.lines_kernel import is_restart
 
 if TYPE_CHECKING:
     from umdf.lake.plan.segments import MulticastGroup, Segment, StreamLine
