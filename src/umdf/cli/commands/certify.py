@@ -31,30 +31,38 @@ EXAMPLES = (
 
 def certify(
     ctx: typer.Context,
-    protocol: Annotated[str, typer.Option(help="Protocol: fast, sbe or all", metavar="NAME")] = "all",
-    generation: Annotated[
-        str, typer.Option(help="Generation of the books: priority, position or all", metavar="NAME")
-    ] = "all",
-    segment: Annotated[str, typer.Option(help="Segment: equities, derivatives or all", metavar="NAME")] = "all",
+    protocol: Annotated[str, typer.Option(help="Protocol", metavar="fast|sbe|all")] = "all",
+    generation: Annotated[str, typer.Option(help="Generation of the books", metavar="priority|position|all")] = "all",
+    segment: Annotated[str, typer.Option(help="Segment", metavar="equities|derivatives|all")] = "all",
     only: Annotated[
-        str, typer.Option("--only", help="Only this section, or its steps up to this one", metavar="STEP")
+        str, typer.Option("--only", help="Only this section (B2), or its steps up to this one (B2.4)", metavar="STEP")
     ] = "",
     first: Annotated[str, typer.Option("--from", help="Section or step to start from", metavar="STEP")] = "",
     list_steps: Annotated[bool, typer.Option("--list", help="List the steps and what they expect, and exit")] = False,
-    client: Annotated[str, typer.Option(help="Client that is certified: own or external", metavar="NAME")] = "own",
+    client: Annotated[
+        str, typer.Option(help="Client to certify: umdf itself, or another program", metavar="own|external")
+    ] = "own",
     channels: Annotated[
         Path,
         typer.Option(help="Channels (TOML): written for an external client, read with --listen", metavar="FILE"),
     ] = Path("channels.toml"),
     log: Annotated[
         Path | None,
-        typer.Option(help="Log of the external client, JSON lines; without it a person confirms", metavar="FILE"),
+        typer.Option(
+            help="Log that the external client writes, JSON lines (default: a person confirms each step)",
+            metavar="FILE",
+        ),
     ] = None,
     instructions: Annotated[
-        Path, typer.Option(help="File for the steps and what the external client has to do, JSON lines", metavar="FILE")
+        Path,
+        typer.Option(help="File to write: steps and what the external client has to do, JSON lines", metavar="FILE"),
     ] = Path("instructions.jsonl"),
-    first_port: Annotated[int, typer.Option(help="First port for an external client", metavar="PORT")] = 20_001,
-    interface: Annotated[str, typer.Option(help="Address for an external client", metavar="ADDRESS")] = "127.0.0.1",
+    first_port: Annotated[
+        int, typer.Option(help="First port to send to, for an external client", metavar="PORT")
+    ] = 20_001,
+    interface: Annotated[
+        str, typer.Option(help="Address to send to, for an external client", metavar="ADDRESS")
+    ] = "127.0.0.1",
     speed: Annotated[
         float, typer.Option(help="Speed of the exchange's clock with an external client", metavar="N", min=0.1)
     ] = 1.0,
@@ -63,10 +71,11 @@ def certify(
         typer.Option(help="Seconds an external client has to write its log after each action", metavar="N", min=0.05),
     ] = 2.0,
     is_listening: Annotated[
-        bool, typer.Option("--listen", help="Observe the feed of --channels, where somebody else plays the script")
+        bool,
+        typer.Option("--listen", help="Observe the feed of --channels, on which another exchange plays the script"),
     ] = False,
     symbol: Annotated[str, typer.Option(help="Instrument to observe", metavar="SYMBOL")] = "",
-    book: Annotated[str, typer.Option(help="Books to observe: mbo, mbp or tob", metavar="NAME")] = "mbo",
+    book: Annotated[str, typer.Option(help="Books to observe", metavar="mbo|mbp|tob")] = "mbo",
     duration_s: Annotated[
         float | None,
         typer.Option(help="Seconds to observe (default: until all steps have passed, or Ctrl-C)", metavar="SECONDS"),
