@@ -27,6 +27,7 @@ EXAMPLES = (
     "umdf certify --listen --channels channels.toml --symbol PETR4 --book mbo",
     "umdf certify --list                            the steps, and what is expected",
 )
+REQUIREMENTS = {"Y": "required", "C": "conditional", "N": "optional"}  # the script's column Req
 
 
 def certify(
@@ -68,7 +69,9 @@ def certify(
     ] = 1.0,
     settle_s: Annotated[
         float,
-        typer.Option(help="Seconds an external client has to write its log after each action", metavar="N", min=0.05),
+        typer.Option(
+            help="Seconds an external client has to write its log after each action", metavar="SECONDS", min=0.05
+        ),
     ] = 2.0,
     is_listening: Annotated[
         bool,
@@ -284,9 +287,9 @@ def _list(printer: Printer, selection: Selection, combinations: list[Combination
     if printer.json:
         print_json({"steps": rows})
     for row in rows:
-        _print_line(printer, f"{row['step']:<6} {row['required']} {row['description']}")
+        _print_line(printer, f"{row['step']:<6} {REQUIREMENTS[row['required']]:<11} {row['description']}")
         for text in _texts_of(row["expected"]):
-            _print_line(printer, f"         {text}")
+            _print_line(printer, f"{'':<18} {text}")
 
 
 def _expected(step: Any) -> dict[str, list[str]]:
