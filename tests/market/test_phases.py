@@ -180,7 +180,7 @@ def test_a_snapshot_sets_phase_and_state_together_11_4(row: dict[str, int], expe
     assert state_phase_separated(market) == expected
 
 
-def test_a_snapshot_of_an_earlier_moment_cannot_undo_what_the_group_said_since() -> None:
+def test_a_snapshot_of_an_earlier_sequence_cannot_undo_a_later_message_of_the_group() -> None:
     market = market_of(group(21, ts_event=MORNING_NS), group(17, ts_event=MORNING_NS + 9))
     old = status(1, phase=21, state=21, event=102, ts_event=MORNING_NS)
     market.apply(build_events(("snapshot", {"instrument_id": 1}), old), "snapshot")

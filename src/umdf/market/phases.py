@@ -263,9 +263,9 @@ class Phases:
             return resets
         phase = UNKNOWN if group is None else self._phase_as_of(group, status)
         if status.is_snapshot or status.event in (None, SEPARATES, REJOINS):
-            is_told = status.event in (SEPARATES, REJOINS)
+            is_explicit = status.event in (SEPARATES, REJOINS)
             is_known = phase not in (None, UNKNOWN)  # what 326 is compared with
-            own.is_certain = is_told or (is_known and (status.is_snapshot or not self.has_losses))
+            own.is_certain = is_explicit or (is_known and (status.is_snapshot or not self.has_losses))
         relation = EQUAL if status.state == phase else DIFFERENT
         event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
         if status.is_snapshot or own.resets < self._resets:
@@ -313,7 +313,7 @@ class Phases:
     def sequence_of_instrument(self, instrument_id: int) -> int:
         return self._instrument_states.get(instrument_id, _NO_STATE).sequence
 
-    def doubt(self, sequence: int, instrument_ids: Iterable[int], *, is_for_groups: bool) -> None:
+    def mark_unverified(self, sequence: int, instrument_ids: Iterable[int], *, is_for_groups: bool) -> None:
         """What was stored with this sequence or later, and the states of these instruments, may be wrong; the phases
         of all groups too, if it was for groups."""
         for stored in self._group_states.values():

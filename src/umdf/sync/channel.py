@@ -178,7 +178,7 @@ class Channel:
         is_for_all = book is not None and bool((book.column("instrument_id") == NULL).any())
         is_for_groups = status is not None and bool((status.column("instrument_id") == NULL).any())
         self.trust.mark_stale(named - {NULL}, sequence, CONTRADICTED, is_for_all=is_for_all)
-        self.state.phases.doubt(sequence, named, is_for_groups=is_for_groups)
+        self.state.phases.mark_unverified(sequence, named, is_for_groups=is_for_groups)
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
@@ -190,8 +190,8 @@ class Channel:
 
     def apply_list(self, found: InstrumentList) -> None:
         """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3)."""
-        is_doubted = self.definition_gap() is not None
-        if not self._definitions.verify(found, self.gaps) or not is_doubted or self.epoch is None:
+        has_definition_gap = self.definition_gap() is not None
+        if not self._definitions.verify(found, self.gaps) or not has_definition_gap or self.epoch is None:
             return
         # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
         left = self._updates.deleted.keys() & self.instrument_ids()

@@ -4,7 +4,7 @@ After a gap a definition is unverified: its change may have been lost (7.2, 7.3)
 later definition of the instrument, which has all of its characteristics (7.2); and so does a complete list of the
 instrument stream that began after the gap, which also shows what was deleted.
 
-Invariant: a list is believed only if nothing was lost or defined on the incremental stream from its begin on, and an
+Invariant: a list counts only if nothing was lost or defined on the incremental stream from its begin on, and an
 older definition never replaces a newer one.
 """
 
