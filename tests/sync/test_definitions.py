@@ -12,9 +12,8 @@ from tests.sync.test_channel import PETR4, VALE3, events, rows, started
 from umdf.market.families import NULL
 from umdf.market.rows import Events, Units
 from umdf.sync.channel import Channel
-from umdf.sync.definitions.definition_trust import MARGIN_NS
 from umdf.sync.definitions.list_loops import InstrumentList, ListLoops
-from umdf.sync.gaps import Gap
+from umdf.sync.gaps import MARGIN_NS, Gap
 from umdf.sync.raw_units import RawUnits, data_units
 from umdf.sync.unit_codecs import DecodedUnits
 

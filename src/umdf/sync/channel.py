@@ -145,8 +145,8 @@ class Channel:
             self._use_snapshots()
 
     def apply_late(self, events: Events) -> None:
-        """Units of reported gaps, in order: what was waiting for them can follow. They are applied together as long as
-        the result is that of one after the other: up to a change of definitions, and alone while snapshots wait."""
+        """Units of reported gaps, in order: what was waiting for them can follow. Together they have the result of one
+        after the other, but for changes of definitions, and while snapshots wait."""
         defined = np.unique(events.rows("definition").unit).tolist()
         bounds = sorted({0, *defined, *(unit + 1 for unit in defined), len(events.units)})
         for first, end in pairwise(bounds):
@@ -195,8 +195,7 @@ class Channel:
             return
         # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
         left = self._updates.deleted.keys() & self.instrument_ids()
-        lacking = sorted({*self.state.instruments.ids(), *left} - found.instrument_ids)
-        if lacking:
+        if lacking := sorted({*self.state.instruments.ids(), *left} - found.instrument_ids):
             self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, lacking))
 
     def apply_snapshots(self, snapshots: Snapshots, received: int | NDArray[np.int64] | None = None) -> None:

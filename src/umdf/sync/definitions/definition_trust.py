@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from umdf.market.families import FAMILIES, NULL
 from umdf.market.rows import Events, Rows, Units
 from umdf.sync.definitions.list_loops import InstrumentList
-from umdf.sync.gaps import NO_GAP, Gap, GapLedger, LossTimes
+from umdf.sync.gaps import MARGIN_NS, NO_GAP, Gap, GapLedger, LossTimes
 from umdf.sync.trust import HEALTHY, Trust, unverified
 
 DELETE = ord("D")
