@@ -82,6 +82,23 @@ class BookTrust:
             self.states[number, k.S_INCOMPLETE] = 1
         return number
 
+    def shown_number(self, instrument_id: int) -> int:
+        """The number of the book to show of an instrument; -1 if it has none."""
+        return self.number_of(instrument_id, self._books.shows_lending(instrument_id))
+
+    def shown_books(self) -> tuple[Numbers, Numbers]:
+        """The instruments that have a book, and the number of the one to show of each."""
+        self._grow()
+        headers = self._books.arenas.headers
+        numbers = np.flatnonzero(headers["alive"] != 0)
+        ids, is_lending = headers["instrument_id"][numbers], headers["lending"][numbers] != 0
+        is_shown = ~is_lending
+        for at in np.flatnonzero(is_lending).tolist():
+            if self._books.shows_lending(int(ids[at])):
+                is_shown[ids == ids[at]] = False
+                is_shown[at] = True
+        return ids[is_shown], numbers[is_shown]
+
     def _grow(self) -> None:
         """A row for every book that there is memory for: kernels use the rows by the numbers of books, unchecked."""
         missing = self._books.arenas.book_capacity - len(self.states)
