@@ -58,3 +58,18 @@ def test_a_stale_book_stays_stale_until_a_snapshot_of_the_moment() -> None:
     assert trust(channel, PETR4)[0] == TrustLevel.STALE
     channel.apply_snapshots(snapshot(PETR4, 61, 50, 90))
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+
+
+def test_a_unit_whose_number_may_be_damaged_proves_nothing() -> None:
+    """An earlier unit with a number that is too high follows by RptSeq too: it is what the book lacks."""
+    channel = unverified_channel()
+    early = events(62, (PETR4, 41, 90))
+    early.units.ts_send[:] = 1
+    channel.look_ahead(events(61, (VALE3, 7, 90)))
+    channel.look_ahead(early)
+    assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED
+    channel = unverified_channel()
+    channel.look_ahead(events(62, (PETR4, 41, 90)))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+    channel.ahead.contradict(62, 62)
+    assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED

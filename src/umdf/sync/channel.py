@@ -36,6 +36,7 @@ from umdf.sync.definitions.definition_trust import DefinitionTrust, deletions
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import Gap, GapCause, GapLedger
 from umdf.sync.gated_updates import GatedUpdates, wire_keys
+from umdf.sync.look_ahead import LookAhead
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import Trust, unverified
@@ -63,8 +64,7 @@ class Channel:
         if self._notes_cancels:
             self._updates.removed = []
         self.books, self.trust, self.phases = self._updates.books, self._updates.trust, self._updates.phases
-        self.state = state
-        self._definitions = DefinitionTrust()
+        self.state, self.ahead, self._definitions = state, LookAhead(self.trust), DefinitionTrust()
         self._queue.clear()
 
     # Input, in the order of the incremental stream.
@@ -221,8 +221,8 @@ class Channel:
         self._use_snapshots()
 
     def look_ahead(self, events: Events) -> None:
-        """Units after those that are applied: they may show that losses before did not concern a book."""
-        self.trust.verify_ahead(events, self.epoch or 0, self.sequence)
+        """Units after the requested moment, which are not applied."""
+        self.ahead.add(events, self.epoch or 0, self.sequence, self.ts_send)
 
     def finish(self) -> None:
         """No more units will come. A snapshot that is ahead shows that units before it are missing."""

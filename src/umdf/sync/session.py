@@ -315,6 +315,8 @@ class Session:
         # By time, nobody knows whether what is missing was sent before or after the requested moment.
         if not feed.is_past and (limit is None or gap.first <= limit) and gap.epoch == feed.channel.epoch:
             feed.channel.open_gap(gap)
+        elif feed.is_past:
+            feed.channel.ahead.contradict(gap.first, gap.last)
 
     def _apply(self, key: ChannelKey, feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> None:
         is_late = bool(delivery.result.is_late[rows[0]])
