@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from umdf.market.families import NULL
 from umdf.market.rows import Events
-from umdf.sync.arbitration import Step
+from umdf.sync.arbitration.arbiter import Step
 from umdf.sync.arrivals import Arrival
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.raw_units import RawUnits, concat_units
