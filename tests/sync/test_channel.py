@@ -248,7 +248,7 @@ def test_a_channel_reset_empties_every_book_and_answers_every_gap():
     assert bids(channel, PETR4) == [30] and bids(channel, VALE3) == []
 
 
-def test_a_late_unit_heals_what_it_was_missing_from():
+def test_a_late_unit_recovers_the_book_that_lacked_it():
     channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
     channel.open_gap(Gap(1, 3, 3, 0))
     channel.apply(events(4, (PETR4, 3, 12), (PETR4, 4, 13)))
@@ -289,7 +289,7 @@ def test_a_snapshot_from_before_a_deletion_does_not_create_the_instrument_again(
     assert channel.instrument_ids() == {VALE3}
 
 
-def test_a_snapshot_that_updates_are_missing_after_because_memory_was_full_heals_nothing():
+def test_a_snapshot_recovers_nothing_if_updates_after_it_were_dropped_for_lack_of_memory():
     channel = started(500, (PETR4, 40, 10))
     channel._updates.waiting.max_bytes = 5_000
     for number in range(41, 140):

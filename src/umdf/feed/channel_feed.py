@@ -195,8 +195,8 @@ class ChannelFeed:
         self._is_list_complete |= channel.state.instruments.is_complete
         # Phases and states too: a lost change of a phase shows in no book, and only snapshots answer it (11.4).
         # Definitions: only the missing units or the instrument stream answer (7.2, 7.3).
-        is_in_doubt = self._has_list and channel.definition_gap() is not None
-        if found or is_in_doubt or channel.has_uncertain_state():
+        has_definition_gap = self._has_list and channel.definition_gap() is not None
+        if found or has_definition_gap or channel.has_uncertain_state():
             self._signal(Signal.UNTRUSTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)

@@ -144,8 +144,8 @@ class Channel:
             self._use_snapshots()
 
     def apply_late(self, events: Events) -> None:
-        """Units of reported gaps, in order: what was waiting for them can follow. They are applied together as long as
-        the result is that of one after the other: up to a change of definitions, and alone while snapshots wait."""
+        """Units of reported gaps, in order: what was waiting for them can follow. Together they have the result of one
+        after the other, but for changes of definitions, and while snapshots wait."""
         defined = np.unique(events.rows("definition").unit).tolist()
         bounds = sorted({0, *defined, *(unit + 1 for unit in defined), len(events.units)})
         for first, end in pairwise(bounds):
@@ -177,7 +177,7 @@ class Channel:
         is_for_all = book is not None and bool((book.column("instrument_id") == NULL).any())
         is_for_groups = status is not None and bool((status.column("instrument_id") == NULL).any())
         self.trust.mark_stale(named - {NULL}, sequence, CONTRADICTED, is_for_all=is_for_all)
-        self.state.phases.doubt(sequence, named, is_for_groups=is_for_groups)
+        self.state.phases.mark_unverified(sequence, named, is_for_groups=is_for_groups)
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
@@ -190,13 +190,13 @@ class Channel:
     def apply_list(self, found: InstrumentList) -> None:
         """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3). What was heard of
         before it without a definition does not exist: the packet was damaged."""
-        is_doubted = self.definition_gap() is not None
+        has_definition_gap = self.definition_gap() is not None
         self._note_undefined()
         if not self._definitions.verify(found, self.gaps) or self.epoch is None:
             return
         made_up = self._definitions.never_defined(found, self.state.instruments, self.ts_send) & self.instrument_ids()
         lacking = set[int]()
-        if is_doubted:
+        if has_definition_gap:
             # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
             left = self._updates.deleted.keys() & self.instrument_ids()
             lacking = {*self.state.instruments.ids(), *left} - found.instrument_ids
@@ -233,6 +233,10 @@ class Channel:
         """No more units will be applied: the order of arrival does not matter any more."""
         self._queue.ignore_arrival()
         self._use_snapshots()
+
+    def look_ahead(self, events: Events) -> None:
+        """Units after those that are applied: they may show that losses before did not concern a book."""
+        self.trust.verify_ahead(events, self.epoch or 0, self.sequence)
 
     def finish(self) -> None:
         """No more units will come. A snapshot that is ahead shows that units before it are missing."""

@@ -66,7 +66,7 @@ class GatedUpdates:
             self._apply_now(events, resets)
             return []
         ids, is_unverified = rows.column("instrument_id"), decisions == k.APPLY_UNVERIFIED
-        for row in np.flatnonzero(decisions == k.EMPTIED_IN_DOUBT).tolist():
+        for row in np.flatnonzero(decisions == k.EMPTIED_UNVERIFIED).tolist():
             self.suspects[int(ids[row])] = int(sequence[row])
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
         later = self._drop_emptied(ids, sequence, decisions, waits, is_old)
@@ -131,7 +131,7 @@ class GatedUpdates:
             trust = HEALTHY if gap is None else unverified(gap.reason)
         if trust.is_healthy and instrument_id in self.suspects:
             trust = unverified(RESET_LOST)
-        if trust.is_healthy and (reason := self.phases.end_of_day_doubt(instrument_id, self._gaps)):
+        if trust.is_healthy and (reason := self.phases.reset_reason_at_end_of_day(instrument_id, self._gaps)):
             trust = unverified(reason)
         return silence(silent_s) if trust.is_healthy and silent_s is not None else trust
 
@@ -155,7 +155,7 @@ class GatedUpdates:
         }
         if others := self.suspects.keys() - found.keys():
             found |= dict.fromkeys(others & set(all_ids.tolist()), unverified(RESET_LOST))
-        for number, reason in self.phases.end_of_day_doubts(all_ids.tolist(), gaps).items():
+        for number, reason in self.phases.reset_reasons_at_end_of_day(all_ids.tolist(), gaps).items():
             found.setdefault(number, unverified(reason))
         return found if silent_s is None else dict.fromkeys(all_ids.tolist(), silence(silent_s)) | found
 

@@ -100,20 +100,20 @@ class PhaseTrust:
             for number in instrument_ids
         )
 
-    def end_of_day_doubt(self, instrument_id: int, gaps: GapLedger) -> str | None:
+    def reset_reason_at_end_of_day(self, instrument_id: int, gaps: GapLedger) -> str | None:
         """Why the statistics may have been reset by a message that was lost."""
-        return self._group_doubt(self._state.instruments.group_of(instrument_id), gaps)
+        return self._reset_reason_of_group(self._state.instruments.group_of(instrument_id), gaps)
 
-    def end_of_day_doubts(self, instrument_ids: Iterable[int], gaps: GapLedger) -> dict[int, str]:
+    def reset_reasons_at_end_of_day(self, instrument_ids: Iterable[int], gaps: GapLedger) -> dict[int, str]:
         """The same of all instruments for which there is such a reason."""
         instruments = self._state.instruments
-        reasons = {group: self._group_doubt(group, gaps) for group in (None, *instruments.groups())}
+        reasons = {group: self._reset_reason_of_group(group, gaps) for group in (None, *instruments.groups())}
         if not any(reasons.values()):
             return {}
         found = ((number, reasons.get(instruments.group_of(number))) for number in instrument_ids)
         return {number: reason for number, reason in found if reason}
 
-    def _group_doubt(self, group: Group | None, gaps: GapLedger) -> str | None:
+    def _reset_reason_of_group(self, group: Group | None, gaps: GapLedger) -> str | None:
         if group is None:
             is_any_reset = any(kind == NEW_SESSION for *_, kind in self._state.phases.statistic_resets)
             return (

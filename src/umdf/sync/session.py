@@ -318,18 +318,21 @@ class Session:
 
     def _apply(self, key: ChannelKey, feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> None:
         is_late = bool(delivery.result.is_late[rows[0]])
-        if feed.is_past and not is_late:
-            return
         damaged = delivery.damaged[rows] | _is_of_another_epoch(feed, delivery, rows)
-        events = delivery.events.of_units(rows)
+        events, later = delivery.events.of_units(rows), None
+        if feed.is_past and not is_late:
+            return feed.channel.look_ahead(events.of_units(~damaged))
         if self._until is not None:
             included = self._until.includes(events.units.sequence, events.units.ts_send)
             if not is_late and not included.all():
                 feed.is_past = True
                 included[int(np.argmin(included)) :] = False
                 feed.channel.use_all_snapshots()
+                later = events.of_units(~included & ~damaged)
             events, damaged = events.of_units(included), damaged[included]
         applied = (apply_late if is_late else apply_in_order)(feed.channel, events, damaged)
+        if later is not None:
+            feed.channel.look_ahead(later)
         if self._observer is not None:
             self._observer(key, applied)
 

@@ -4,7 +4,7 @@ After a gap a definition is unverified: its change may have been lost (7.2, 7.3)
 later definition of the instrument, which has all of its characteristics (7.2); and so does a complete list of the
 instrument stream that began after the gap, which also shows what was deleted.
 
-Invariant: a list is believed only if nothing was lost or defined on the incremental stream from its begin on, and an
+Invariant: a list counts only if nothing was lost or defined on the incremental stream from its begin on, and an
 older definition never replaces a newer one.
 """
 
@@ -76,10 +76,11 @@ class DefinitionTrust:
         return late.take(masks)
 
     def newer_listed(self, rows: Rows, units: Units) -> NDArray[np.bool_]:
-        """Which definitions of the instrument stream were sent after those of the incremental stream."""
+        """Which definitions of the instrument stream were sent long enough after those of the incremental stream: what
+        a loop sends just after a change may be of before it."""
         found = (self._definitions.get(each, (NO_GAP, NULL))[1] for each in rows.column("instrument_id").tolist())
         known = np.fromiter(found, np.int64, len(rows))
-        return (units.ts_send[rows.unit] > known) | (known == NULL)
+        return (known == NULL) | (units.ts_send[rows.unit] > known + MARGIN_NS)
 
     # Instruments that damaged packets have made up.
 
