@@ -196,6 +196,16 @@ def test_a_snapshot_without_a_status_is_of_an_instrument_that_follows() -> None:
     assert state_phase_separated(market) == (17, 17, False)
 
 
+def test_a_snapshot_of_an_earlier_sequence_cannot_undo_a_later_status_of_the_instrument() -> None:
+    for sequence, shown in ((2, (2, 17, True)), (3, (17, 17, False))):
+        market = MarketState(72, by_sequence=True)
+        market.apply(build_events(define(1, "A")), "instruments")
+        market.apply(build_events(group(17), status(1, state=2, event=101), status(1, state=2, event=101)))
+        old = status(1, phase=17, state=17, event=102)
+        market.apply(build_events(("snapshot", {"instrument_id": 1}), old), "snapshot", {1: sequence})
+        assert state_phase_separated(market) == shown
+
+
 def test_states_stay_after_a_channel_reset_13_9() -> None:
     market = market_of(group(17), status(1, state=2, event=101), ("control", {"kind": "R"}))
     assert state_phase_separated(market) == (2, 17, True) and state_phase_separated(market, 2) == (17, 17, False)

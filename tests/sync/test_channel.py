@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from market.event_builders import build_events, define, status
 
 from umdf.market.families import FAMILIES, NEW, NULL, SNAPSHOT
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
 from umdf.sync.rpt_seq_kernel import SHORT_HISTORY
-from umdf.sync.snapshots import GroupPhases, Snapshots, find_snapshots
+from umdf.sync.snapshots import Snapshots, find_snapshots
 from umdf.sync.trust import TrustLevel
 
 PETR4, VALE3 = 5, 6
@@ -279,23 +278,6 @@ def test_a_late_unit_of_an_instrument_that_is_deleted_by_now_does_not_create_it_
     assert channel.instrument_ids() == {VALE3}
     channel.apply_late(events(3, (PETR4, 2, 11)))
     assert channel.instrument_ids() == {VALE3} and not channel.gaps.is_missing(3)
-
-
-def test_the_phase_in_a_snapshot_loop_is_as_of_the_snapshot_before_it():
-    """11.4: a group's message has no RptSeq, and its phase in a loop no sequence."""
-    channel = started(1, (PETR4, 1, 10))
-    channel.apply_instruments(build_events(define(PETR4, "PETR4", group="XX")))
-    phase = build_events(status(security_group="XX", phase=17))
-    phase.units.sequence[:] = 2
-    channel.apply(phase)
-    channel.open_gap(Gap(1, 3, 5, 0))
-    channel.apply_snapshots(snapshot(PETR4, 5, 1, 10))
-    channel.apply_phases(GroupPhases(phase, after=4, until=6))
-    channel.apply(events(6, (PETR4, 2, 11)))  # the phase is used now
-    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
-    assert channel.state_trust(PETR4).level == TrustLevel.UNVERIFIED
-    channel.apply_phases(GroupPhases(phase, after=5, until=6))
-    assert channel.state_trust(PETR4).level == TrustLevel.HEALTHY
 
 
 def test_a_snapshot_from_before_a_deletion_does_not_create_the_instrument_again():

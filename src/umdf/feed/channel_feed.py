@@ -184,7 +184,7 @@ class ChannelFeed:
         self._next_check_ns = now_ns + CHECK_NS + CHECK_NS_PER_INSTRUMENT * len(ids)
         if not self._has_news and not channel.trust.has_stale():
             return
-        found = {number: trust for number in ids if not (trust := channel.book_trust(number)).is_healthy}
+        found = channel.untrusted()
         if self.state in (FeedState.LIVE, FeedState.RECOVERING, FeedState.SILENT):
             for number in sorted(found.keys() | self._untrusted.keys()):
                 before, after = self._untrusted.get(number, HEALTHY), found.get(number, HEALTHY)
@@ -196,7 +196,7 @@ class ChannelFeed:
         # Phases and states too: a lost change of a phase shows in no book, and only snapshots answer it (11.4).
         # Definitions: only the missing units or the instrument stream answer (7.2, 7.3).
         has_definition_gap = self._has_list and channel.definition_gap() is not None
-        if found or has_definition_gap or not all(channel.state_trust(number).is_healthy for number in ids):
+        if found or has_definition_gap or channel.has_uncertain_state():
             self._signal(Signal.UNTRUSTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)

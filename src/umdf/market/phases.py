@@ -180,10 +180,12 @@ class Phases:
         for instrument_id in instrument_ids:
             self._instrument_states.pop(instrument_id, None)
 
-    def start_snapshot(self, instrument_id: int) -> None:
-        """A snapshot replaces the state; if the snapshot has none, the instrument follows its group."""
+    def start_snapshot(self, instrument_id: int, sequence: int | None = None) -> None:
+        """A snapshot, as of a sequence, replaces the state; if it has none, the instrument follows its group. A later
+        status of the instrument stays."""
         own = self._instrument_states.get(instrument_id)
-        if own is not None and own.membership == SEPARATED:
+        is_later = own is not None and sequence is not None and own.sequence > sequence
+        if own is not None and own.membership == SEPARATED and not is_later:
             del self._instrument_states[instrument_id]
 
     # Statuses.

@@ -18,6 +18,7 @@ gives what its units would give one by one.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -37,7 +38,7 @@ from umdf.sync.gaps import Gap, GapCause, GapLedger
 from umdf.sync.gated_updates import GatedUpdates, wire_keys
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
-from umdf.sync.trust import HEALTHY, Trust, unverified
+from umdf.sync.trust import Trust, unverified
 
 CHANNEL_RESET = ord("R")  # of the family control
 
@@ -144,8 +145,8 @@ class Channel:
             self._use_snapshots()
 
     def apply_late(self, events: Events) -> None:
-        """Units of reported gaps, in order: what was waiting for them can follow. They are applied together as long as
-        the result is that of one after the other: up to a change of definitions, and alone while snapshots wait."""
+        """Units of reported gaps, in order: what was waiting for them can follow. Together they have the result of one
+        after the other, but for changes of definitions, and while snapshots wait."""
         defined = np.unique(events.rows("definition").unit).tolist()
         bounds = sorted({0, *defined, *(unit + 1 for unit in defined), len(events.units)})
         for first, end in pairwise(bounds):
@@ -194,8 +195,7 @@ class Channel:
             return
         # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
         left = self._updates.deleted.keys() & self.instrument_ids()
-        lacking = sorted({*self.state.instruments.ids(), *left} - found.instrument_ids)
-        if lacking:
+        if lacking := sorted({*self.state.instruments.ids(), *left} - found.instrument_ids):
             self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, lacking))
 
     def apply_snapshots(self, snapshots: Snapshots, received: int | NDArray[np.int64] | None = None) -> None:
@@ -219,6 +219,10 @@ class Channel:
         """No more units will be applied: the order of arrival does not matter any more."""
         self._queue.ignore_arrival()
         self._use_snapshots()
+
+    def look_ahead(self, events: Events) -> None:
+        """Units after those that are applied: they may show that losses before did not concern a book."""
+        self.trust.verify_ahead(events, self.epoch or 0, self.sequence)
 
     def finish(self) -> None:
         """No more units will come. A snapshot that is ahead shows that units before it are missing."""
@@ -250,7 +254,7 @@ class Channel:
 
     def instrument_ids(self) -> set[int]:
         """The instruments that have a book."""
-        return {instrument_id for instrument_id, _ in self.books.instruments()}
+        return set(self.books.keys()[0].tolist())
 
     @property
     def deleted(self) -> dict[int, int]:
@@ -261,25 +265,18 @@ class Channel:
         """An instrument's book; its lending book, if the ordinary one has no orders (9.8)."""
         return self.books.shown_book(instrument_id)
 
-    def _shows_lending(self, instrument_id: int) -> bool:
-        book = self.books.shown_book(instrument_id)
-        return book is not None and book.lending
-
     def book_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's book and statistics."""
-        number = self.trust.number_of(instrument_id, self._shows_lending(instrument_id))
-        verified = self._updates.empty_until
-        if number >= 0:
-            verified = max(verified, int(self.trust.states[number, k.S_VERIFIED]))
-        gap = self.gaps.first_after(verified)
-        trust = self.trust.trust_of(number, gap) if number >= 0 else HEALTHY if gap is None else unverified(gap.reason)
-        if trust.is_healthy and instrument_id in self._updates.suspects:
-            trust = unverified("a message was lost that may have reset its statistics")
-        if trust.is_healthy and (reason := self.phases.reset_reason_at_end_of_day(instrument_id, self.gaps)):
-            trust = unverified(reason)
-        if trust.is_healthy and self.silent_s is not None:
-            trust = unverified(f"nothing was received on any line for {self.silent_s:.0f} s")
-        return trust
+        return self._updates.book_trust(instrument_id, self.silent_s)
+
+    def untrusted(self) -> dict[int, Trust]:
+        """`book_trust` of all instruments whose books are not healthy."""
+        return self._updates.untrusted(self.silent_s)
+
+    def has_uncertain_state(self) -> bool:
+        """Whether `state_trust` of any instrument with a healthy book is not healthy."""
+        ids = {*self.state.instruments.ids(), *self.instrument_ids()}
+        return self.phases.has_uncertain(ids, self.gaps)
 
     def state_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's phase and state."""
@@ -298,7 +295,7 @@ class Channel:
 
     def trades_incomplete(self, instrument_id: int) -> bool:
         """Whether trades of the session may be missing from those seen."""
-        number = self.trust.number_of(instrument_id, self._shows_lending(instrument_id))
+        number = self.trust.shown_number(instrument_id)
         if number < 0:
             return self.trust.is_incomplete or not self.book_trust(instrument_id).is_healthy
         return bool(self.trust.states[number, k.S_INCOMPLETE]) or not self.book_trust(instrument_id).is_healthy
@@ -314,6 +311,13 @@ class Channel:
                 self._recover(*found)
 
     def _apply_group_phases(self, phases: GroupPhases) -> None:
+        """Phases follow a snapshot that tells up to where they are right. Those that do not, as those of the first loop
+        after a join, or that follow one from before a gap, are still right after what was lost well before them."""
+        units, lost_until = phases.events.units, self.gaps.latest
+        if lost_until <= phases.until and self._definitions.losses.are_before(
+            int(units.ts_send.min()), int(units.ts_recv.min())
+        ):
+            phases = replace(phases, after=max(phases.after, lost_until))
         for group in self.phases.apply_snapshot(phases, self.gaps):
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence

@@ -20,11 +20,16 @@ from umdf.market.statistics import StatisticReset
 from umdf.sync import update_gate_kernel as k
 from umdf.sync.gaps import GapLedger
 from umdf.sync.phase_trust import PhaseTrust
-from umdf.sync.trust import BookTrust
+from umdf.sync.trust import HEALTHY, BookTrust, Trust, unverified
 from umdf.sync.waiting_updates import WaitingUpdates, rows_after
 
 LENDING = ord("L")
 GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
+RESET_LOST = "a message was lost that may have reset its statistics"
+
+
+def silence(silent_s: float) -> Trust:
+    return unverified(f"nothing was received on any line for {silent_s:.0f} s")
 
 
 class GatedUpdates:
@@ -109,6 +114,48 @@ class GatedUpdates:
         older = self.waiting.take(emptied)
         self.waiting.forget_dropped(emptied.tolist())
         return None if older is None else rows_after(older, emptied, last)
+
+    # Trust in books and statistics: of one instrument, and, in arrays, of all.
+
+    def book_trust(self, instrument_id: int, silent_s: float | None) -> Trust:
+        number = self.trust.shown_number(instrument_id)
+        verified = self.empty_until
+        if number >= 0:
+            verified = max(verified, int(self.trust.states[number, k.S_VERIFIED]))
+        gap = self._gaps.first_after(verified)
+        if number >= 0:
+            trust = self.trust.trust_of(number, gap)
+        else:
+            trust = HEALTHY if gap is None else unverified(gap.reason)
+        if trust.is_healthy and instrument_id in self.suspects:
+            trust = unverified(RESET_LOST)
+        if trust.is_healthy and (reason := self.phases.reset_reason_at_end_of_day(instrument_id, self._gaps)):
+            trust = unverified(reason)
+        return silence(silent_s) if trust.is_healthy and silent_s is not None else trust
+
+    def untrusted(self, silent_s: float | None) -> dict[int, Trust]:
+        """`book_trust` of every instrument that is defined or has a book, if it is not healthy."""
+        trust, gaps = self.trust, self._gaps
+        ids, numbers = trust.shown_books()
+        without_book = np.setdiff1d(np.array(self.state.instruments.ids(), np.int64), ids)
+        all_ids = np.concatenate([ids, without_book])
+        verified = np.full(len(all_ids), self.empty_until)
+        verified[: len(ids)] = np.maximum(trust.states[numbers, k.S_VERIFIED], self.empty_until)
+        is_stale = np.zeros(len(all_ids), np.bool_)
+        is_stale[: len(ids)] = trust.states[numbers, k.S_STALE] != 0
+        found = {int(ids[row]): trust.trust_of(int(numbers[row]), None) for row in np.flatnonzero(is_stale).tolist()}
+        by_gap = [unverified(gap.reason) for gap in gaps.missing]
+        first_gap = np.searchsorted(gaps.ends, verified, side="right")
+        chosen = np.flatnonzero(~is_stale & (first_gap < len(by_gap)))
+        found |= {
+            number: by_gap[gap]
+            for number, gap in zip(all_ids[chosen].tolist(), first_gap[chosen].tolist(), strict=True)
+        }
+        if others := self.suspects.keys() - found.keys():
+            found |= dict.fromkeys(others & set(all_ids.tolist()), unverified(RESET_LOST))
+        for number, reason in self.phases.reset_reasons_at_end_of_day(all_ids.tolist(), gaps).items():
+            found.setdefault(number, unverified(reason))
+        return found if silent_s is None else dict.fromkeys(all_ids.tolist(), silence(silent_s)) | found
 
     # Rows without RptSeq: nothing but their place tells whether they come before or after what waits.
 

@@ -31,6 +31,7 @@ from umdf.sync.gaps import Gap
 from umdf.sync.raw_units import UnitKind
 from umdf.sync.snapshot_stream import (
     EarlySnapshots,
+    Mark,
     Received,
     ReceivedDefinitions,
     ReceivedList,
@@ -38,6 +39,7 @@ from umdf.sync.snapshot_stream import (
     ReceivedSnapshot,
     SnapshotHeader,
     SnapshotStream,
+    join_definitions,
 )
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.stream_detection import CapturedPackets, DetectedStream, StreamKind
@@ -64,9 +66,6 @@ class _Delivery:
     result: ArbitrationResult
     events: Events
     damaged: NDArray[np.bool_]
-
-
-Mark = tuple[int, Arrival, Step | Received]  # the row before which it comes, and when it came
 
 
 @dataclass
@@ -226,7 +225,7 @@ class Session:
         may_change.update(*(set(instruments.ids()) - found.instrument_ids for _, found in lists))
         is_changed |= np.isin(rows.column("instrument_id"), list(may_change))
         changed = np.unique(rows.unit[is_changed]).tolist()
-        definitions = [ReceivedDefinitions(arrivals[unit], events.of_units(np.array([unit]))) for unit in changed]
+        definitions = [ReceivedDefinitions(arrivals[unit], events, [unit]) for unit in changed]
         return [*definitions, *(ReceivedList(arrivals[unit], found) for unit, found in lists)]
 
     def _deliver(
@@ -253,7 +252,7 @@ class Session:
             marks.sort(key=lambda mark: mark[:2])
         row, waiting = 0, list[Mark]()
         delivery = _Delivery(result, decoded.events, decoded.damaged)
-        for mark in marks:
+        for mark in join_definitions(marks):
             before, at, found = mark
             if isinstance(found, ReceivedPhases | ReceivedSnapshot):
                 if feed.channel.epoch is None:
@@ -266,7 +265,7 @@ class Session:
             if isinstance(found, Step):
                 self._apply_step(feed, found, at, result)
             elif isinstance(found, ReceivedDefinitions):
-                feed.channel.apply_instruments(found.events)
+                feed.channel.apply_instruments(found.events.of_units(np.array(found.units)))
             elif isinstance(found, ReceivedList):
                 if not feed.is_past:
                     feed.channel.apply_list(found.instruments)
@@ -319,18 +318,21 @@ class Session:
 
     def _apply(self, key: ChannelKey, feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> None:
         is_late = bool(delivery.result.is_late[rows[0]])
-        if feed.is_past and not is_late:
-            return
         damaged = delivery.damaged[rows] | _is_of_another_epoch(feed, delivery, rows)
-        events = delivery.events.of_units(rows)
+        events, later = delivery.events.of_units(rows), None
+        if feed.is_past and not is_late:
+            return feed.channel.look_ahead(events.of_units(~damaged))
         if self._until is not None:
             included = self._until.includes(events.units.sequence, events.units.ts_send)
             if not is_late and not included.all():
                 feed.is_past = True
                 included[int(np.argmin(included)) :] = False
                 feed.channel.use_all_snapshots()
+                later = events.of_units(~included & ~damaged)
             events, damaged = events.of_units(included), damaged[included]
         applied = (apply_late if is_late else apply_in_order)(feed.channel, events, damaged)
+        if later is not None:
+            feed.channel.look_ahead(later)
         if self._observer is not None:
             self._observer(key, applied)
 
