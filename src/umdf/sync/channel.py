@@ -22,7 +22,7 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import complete_cancels
+from umdf.book.cancels import NOTHING_REMOVED, complete_cancels
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
@@ -46,6 +46,9 @@ class Channel:
         self.number = number
         self._statuses_have_rpt_seq = statuses_have_rpt_seq
         self._notes_cancels = False
+        # A client may apply updates to healthy books before `apply` has them (`umdf.feed.early_books`), which then
+        # changes nothing more: RptSeq tells. What cancels have removed is noted here, as in `removed_from`.
+        self.early_removed = NOTHING_REMOVED
         self._queue = SnapshotQueue()
         self.gaps = GapLedger()
         self.epoch: int | None = None
@@ -222,9 +225,15 @@ class Channel:
 
     def complete_cancels(self, events: Events) -> None:
         """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
-        if not (noted := self._updates.removed):
+        early = self.early_removed
+        if not (noted := self._updates.removed) and not len(early):
             return
         self._updates.removed = []
+        if len(early) and len(events.units):
+            is_due = early["row"] >> 32 <= events.units.sequence[-1]
+            noted, self.early_removed = [*(noted or []), early[is_due]], early[~is_due]
+        if not noted:
+            return
         removed, rows = np.concatenate(noted), events.rows("mbo")
         _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
         removed = removed[at]
@@ -332,14 +341,15 @@ class Channel:
         if not len(rows):
             return
         replaced, sequences = np.zeros(len(snapshots), np.bool_), dict[int, int]()
-        compared: dict[int, tuple[tuple[int, bool], Hashable]] = {}
+        compared: dict[int, tuple[tuple[int, bool, bool], Hashable]] = {}
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in rows.tolist():
             instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
             number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
             # The same RptSeq does not prove that the book is the same: a reset may be among what was lost.
             if self.trust.is_known(number, int(last_rpt_seq[row])):
-                compared[number] = (key := (instrument_id, bool(lending[row]))), self._content(*key)
+                is_ahead = self.books.rpt_seq(number) != int(last_rpt_seq[row])
+                compared[number] = (key := (instrument_id, bool(lending[row]), is_ahead)), self._content(*key)
             replaced[row], sequences[instrument_id] = True, sequence
             if sequence >= self._updates.suspects.get(instrument_id, sequence):
                 self._updates.suspects.pop(instrument_id, None)
@@ -347,9 +357,9 @@ class Channel:
         changed = [number for number, (key, content) in compared.items() if self._content(*key) != content]
         self.trust.states[changed, k.S_INCOMPLETE] = 1
 
-    def _content(self, instrument_id: int, lending: bool) -> Hashable:
-        """What trades would have changed."""
-        book = self.books.book(instrument_id, lending=lending)
+    def _content(self, instrument_id: int, lending: bool, is_ahead: bool) -> Hashable:
+        """What trades would have changed. A book that is ahead of the stream (`early_removed`) cannot be compared."""
+        book = None if is_ahead else self.books.book(instrument_id, lending=lending)
         venues = self.state.statistics.tape.venues_of(instrument_id).items()
         return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)
 
