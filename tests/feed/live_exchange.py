@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from feed.free_ports import free_udp_ports
-from feed.live_truth import TrueBooks, levels_of, orders_of
+from feed.live_truth import TrueBooks, assert_same_trust, levels_of, orders_of
 from parity.truth import BAND, STATISTIC, newest_settlements
 
 from umdf.exchange.live.exchange import Exchange
@@ -154,6 +154,7 @@ class CheckedClient:
         key, channel = feed.key, feed.channel
         if channel.epoch is None:
             return
+        assert_same_trust(channel)
         epochs, truth, unseen = self._epochs[key], self.truths[key], self._unseen[key]
         if channel.epoch not in epochs:
             epochs.append(channel.epoch)

@@ -201,7 +201,7 @@ def _rows(rows: pa.Table) -> set[tuple[Any, ...]]:
     return set(columns(rows, [name for name in rows.schema.names if name not in {"ts_recv"}]))
 
 
-def test_after_a_heal_rows_are_trusted_again_and_books_end_as_they_should(tmp_path: Path, captures: Any):
+def test_after_a_recovery_rows_are_trusted_again_and_books_end_as_they_should(tmp_path: Path, captures: Any):
     directory, day = captures(loss=0.02)
     result = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
     rows = read(tmp_path / "lake", [result], "mbp_1").to_pylist()

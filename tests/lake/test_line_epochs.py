@@ -40,9 +40,22 @@ def test_two_resets_of_a_line_are_two_epochs() -> None:
 def test_a_line_that_goes_on_does_not_take_the_reset_of_the_other() -> None:
     """Where a restart would be seen in the numbers, a second before the reset is not needed to know it."""
     for first, goes_on in ((365, True), (5, False)):
-        runs = [(0, SENT - 300 * MILLISECOND_NS, SENT, first, SENT + 5 * SECOND_NS, 900)]
+        runs = [
+            (0, SENT - 300 * MILLISECOND_NS, SENT, first, SENT + 5 * SECOND_NS, 900),
+            (1, SENT - 290 * MILLISECOND_NS, SENT, first, SENT + 5 * SECOND_NS, 900),
+        ]
         found = find_resets([survey((1, SENT + 5, SENT)) | {"runs": runs}], LINES)
         assert found == {A: () if goes_on else ((SENT + 5, SENT),), B: ((SENT + 5, SENT),)}
+
+
+def test_a_recording_that_begins_behind_a_lost_reset_is_of_the_epoch_of_the_other_line() -> None:
+    """Line B is received 15 ms later, with the reset."""
+    begin = SENT - 15 * MILLISECOND_NS
+    for first, is_near in ((20, True), (65, False)):
+        end = SENT + 5 * SECOND_NS
+        runs = [(0, begin, begin, first, end, 900), (1, SENT + 5, SENT, 3, end, 900)]
+        found = find_resets([survey((1, SENT + 5, SENT)) | {"runs": runs}], LINES)
+        assert found == {A: ((SENT + 5 - SECOND_NS, SENT),) if is_near else (), B: ((SENT + 5, SENT),)}
 
 
 def part(last: int, ts_last: int) -> Segment:

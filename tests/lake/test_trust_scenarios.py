@@ -42,6 +42,7 @@ IN_SHORT_RUN = {
     "loss of group phases",
     "loss of definitions",
     "loss, and snapshots with holes",
+    "end of the incremental stream while snapshots go on",
     "packets that overtake each other by far",
     "line A restarts alone",
     "join with an older snapshot",

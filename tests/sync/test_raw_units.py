@@ -16,7 +16,7 @@ def test_content_keys_tell_contents_apart():
     assert keys[2] == keys[3] and len(set(keys.tolist())) == 5 and (keys > 0).all()
 
 
-def test_the_framing_of_a_packet_tells_torn_ones_and_heartbeats():
+def test_the_framing_of_a_packet_finds_truncated_ones_and_heartbeats():
     packet = bytes(16) + bytes([16, 0, 80, 235, 4, 0, 2, 0, 2, 0, 16, 0]) + (77).to_bytes(4, "little")
     other = packet[:22] + b"\x03" + packet[23:]
     too_long = other[:16] + b"\x11" + other[17:]

@@ -220,6 +220,14 @@ def reordered(share: float, most_ns: int) -> Fault:
     return fault
 
 
+def snapshots_go_on(channel: RecordedChannel, random: Random) -> Packets:
+    """Nothing more comes on the incremental stream, and the other streams know more."""
+    last = some(channel, random, low=0.5, high=0.8)[0]
+    packets = channel.packets()
+    end = next(packet.ts for packet in packets if packet.flow == LINE_A and packet.last >= last)
+    return [packet for packet in packets if packet.flow not in LINES or packet.ts <= end]
+
+
 def slow_line_b(delay_ns: int) -> Fault:
     """What line A loses arrives later than the wait for it."""
 
@@ -294,6 +302,7 @@ SCENARIOS = {
     "loss at the start": Scenario(loss(1, 12, 0.0, 0.01)),
     "loss before a silence": Scenario(loss_at_end(1), heals=False),
     "loss of much before a silence": Scenario(loss_at_end(25), heals=False),
+    "end of the incremental stream while snapshots go on": Scenario(snapshots_go_on, heals=False),
     "loss without snapshots": Scenario(without_snapshots(loss(3)), heals=False),
     "loss, and snapshots with holes": Scenario(torn_loops(loss(6)), heals=False),
     "foreign version on one line": Scenario(damaged(foreign_version, (LINE_A,)), protocols=BINARY),

@@ -156,9 +156,14 @@ class Books:
 
     def instruments(self) -> list[tuple[int, bool]]:
         """(instrument_id, lending) of every book."""
+        ids, lending = self.keys()
+        return list(zip(ids.tolist(), lending.tolist(), strict=True))
+
+    def keys(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The instrument of every book, and whether it is the lending book."""
         headers = self.arenas.headers
-        alive = headers[headers["alive"] != 0]
-        return [(int(b["instrument_id"]), bool(b["lending"])) for b in alive]
+        alive = headers["alive"] != 0
+        return headers["instrument_id"][alive], headers["lending"][alive] != 0
 
     def book(self, instrument_id: int, *, lending: bool = False) -> Book | None:
         """A book as it is now; None if it was never mentioned."""
@@ -203,10 +208,14 @@ class Books:
     def shown_book(self, instrument_id: int) -> Book | None:
         """The book to show of an instrument: the lending book, unless the ordinary one has orders of its own. The
         ordinary one may exist for a declared depth or a statistic alone."""
-        ordinary, lending = self.book(instrument_id), self.book(instrument_id, lending=True)
-        if lending is None or (ordinary is not None and len(ordinary.entries)):
-            return ordinary
-        return lending
+        return self.book(instrument_id, lending=self.shows_lending(instrument_id))
+
+    def shows_lending(self, instrument_id: int) -> bool:
+        """Whether the lending book of an instrument is the one to show."""
+        if book_number(self.arenas.address, instrument_id, 1) < 0:
+            return False
+        ordinary = book_number(self.arenas.address, instrument_id, 0)
+        return ordinary < 0 or not count_entries(self.arenas.address, ordinary)
 
     def delete_instrument(self, instrument_id: int) -> bool:
         """The instrument is gone, and both its books with it (7.3, 9.8); returns whether there was one."""

@@ -23,7 +23,7 @@ from umdf.feed.feed_lines import PROTOCOLS, FeedLine, channel_key, feed_lines, s
 from umdf.market.families import NULL
 from umdf.market.rows import Events
 from umdf.sync import session as sessions
-from umdf.sync.arbitration import ArbitrationResult, StepKind
+from umdf.sync.arbitration.arbiter import ArbitrationResult, StepKind
 from umdf.sync.channel import Channel
 from umdf.sync.stream_detection import CapturedPackets
 from umdf.sync.trust import HEALTHY, Trust, TrustLevel
@@ -204,7 +204,7 @@ class ChannelFeed:
         self._next_check_ns = now_ns + CHECK_NS + CHECK_NS_PER_INSTRUMENT * len(ids)
         if not self._has_news and not channel.trust.has_stale():
             return
-        found = {number: trust for number in ids if not (trust := channel.book_trust(number)).is_healthy}
+        found = channel.untrusted()
         if self.state in (FeedState.LIVE, FeedState.RECOVERING, FeedState.SILENT):
             for number in sorted(found.keys() | self._untrusted.keys()):
                 before, after = self._untrusted.get(number, HEALTHY), found.get(number, HEALTHY)
@@ -215,8 +215,8 @@ class ChannelFeed:
         self._is_list_complete |= channel.state.instruments.is_complete
         # Phases and states too: a lost change of a phase shows in no book, and only snapshots answer it (11.4).
         # Definitions: only the missing units or the instrument stream answer (7.2, 7.3).
-        is_in_doubt = self._has_list and channel.definition_gap() is not None
-        if found or is_in_doubt or not all(channel.state_trust(number).is_healthy for number in ids):
+        has_definition_gap = self._has_list and channel.definition_gap() is not None
+        if found or has_definition_gap or channel.has_uncertain_state():
             self._signal(Signal.UNTRUSTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)

@@ -26,8 +26,8 @@ from umdf.book.live import PacketReader
 from umdf.book.outcomes import REMOVED_DTYPE
 from umdf.buffers import buffer_address
 from umdf.feed import early_books_kernel as e
-from umdf.sync import arbitration_state_kernel as w
-from umdf.sync.arbitration import LineArbiter
+from umdf.sync.arbitration import state_kernel as w
+from umdf.sync.arbitration.arbiter import LineArbiter
 from umdf.sync.channel import Channel
 from umdf.wire.sbe.layout import Layout
 
@@ -124,8 +124,7 @@ class EarlyBooks:
             return
         words, self._books, self._states = self._books.arenas.table, None, None
         if words[k.REMOVED_COUNT]:
-            removed = self._removed[: words[k.REMOVED_COUNT]].copy()
-            self._channel.early_removed = np.concatenate([self._channel.early_removed, removed])
+            self._channel.note_early(self._removed[: words[k.REMOVED_COUNT]])
         words[k.REMOVED] = words[k.REMOVED_COUNT] = 0
 
     def take_changes(self) -> list[EarlyChange]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umdf.sync.arbitration import FOREVER
+from umdf.sync.arbitration.arbiter import FOREVER
 from umdf.sync.raw_units import RawUnits, concat_units, empty_units
 
 Arrival = tuple[int, int]  # receive time and number of a packet: packets are in this order

@@ -18,11 +18,12 @@ gives what its units would give one by one.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import NOTHING_REMOVED, complete_cancels
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
@@ -33,10 +34,10 @@ from umdf.sync import update_gate_kernel as k
 from umdf.sync.definitions.definition_trust import DefinitionTrust, deletions
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import Gap, GapCause, GapLedger
-from umdf.sync.gated_updates import GatedUpdates, wire_keys
+from umdf.sync.gated_updates import GatedUpdates
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
-from umdf.sync.trust import HEALTHY, Trust, unverified
+from umdf.sync.trust import Trust, unverified
 
 CHANNEL_RESET = ord("R")  # of the family control
 
@@ -46,9 +47,6 @@ class Channel:
         self.number = number
         self._statuses_have_rpt_seq = statuses_have_rpt_seq
         self._notes_cancels = False
-        # A client may apply updates to healthy books before `apply` has them (`umdf.feed.early_books`), which then
-        # changes nothing more: RptSeq tells. What cancels have removed is noted here, as in `removed_from`.
-        self.early_removed = NOTHING_REMOVED
         self._queue = SnapshotQueue()
         self.gaps = GapLedger()
         self.epoch: int | None = None
@@ -146,16 +144,25 @@ class Channel:
             self._use_snapshots()
 
     def apply_late(self, events: Events) -> None:
-        """Units of reported gaps: what was waiting for them can follow."""
-        for unit, sequence in enumerate(events.units.sequence.tolist()):
-            part = self._updates.without_deleted(events.of_units(np.array([unit])))
-            part = self._definitions.newer_late(part)
+        """Units of reported gaps, in order: what was waiting for them can follow. Together they have the result of one
+        after the other, but for changes of definitions, and while snapshots wait."""
+        defined = np.unique(events.rows("definition").unit).tolist()
+        bounds = sorted({0, *defined, *(unit + 1 for unit in defined), len(events.units)})
+        for first, end in pairwise(bounds):
+            while first < end:
+                units = np.arange(first, first + 1 if self._queue else end)
+                self._apply_late_part(events.of_units(units))
+                first += len(units)
+
+    def _apply_late_part(self, events: Events) -> None:
+        part = self._definitions.newer_late(self._updates.without_deleted(events))
+        for sequence in part.units.sequence.tolist():
             self.gaps.fill(sequence)
-            waiting = self._updates.apply(part)
-            self._definitions.note(part)
-            self.messages += len(part.rows("mbo"))
-            self._updates.retry(waiting)
-            self._use_snapshots()
+        waiting = self._updates.apply(part)
+        self._definitions.note(part)
+        self.messages += len(part.rows("mbo"))
+        self._updates.retry(waiting)
+        self._use_snapshots()
 
     def contradict(self, sequence: int, events: Events | None, ts_recv: int = NULL) -> None:
         """A unit that was applied came again with other content (`events`): nobody knows which is right, so everything
@@ -170,7 +177,7 @@ class Channel:
         is_for_all = book is not None and bool((book.column("instrument_id") == NULL).any())
         is_for_groups = status is not None and bool((status.column("instrument_id") == NULL).any())
         self.trust.mark_stale(named - {NULL}, sequence, CONTRADICTED, is_for_all=is_for_all)
-        self.state.phases.doubt(sequence, named, is_for_groups=is_for_groups)
+        self.state.phases.mark_unverified(sequence, named, is_for_groups=is_for_groups)
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
@@ -182,13 +189,12 @@ class Channel:
 
     def apply_list(self, found: InstrumentList) -> None:
         """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3)."""
-        is_doubted = self.definition_gap() is not None
-        if not self._definitions.verify(found, self.gaps) or not is_doubted or self.epoch is None:
+        has_definition_gap = self.definition_gap() is not None
+        if not self._definitions.verify(found, self.gaps) or not has_definition_gap or self.epoch is None:
             return
         # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
         left = self._updates.deleted.keys() & self.instrument_ids()
-        lacking = sorted({*self.state.instruments.ids(), *left} - found.instrument_ids)
-        if lacking:
+        if lacking := sorted({*self.state.instruments.ids(), *left} - found.instrument_ids):
             self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, lacking))
 
     def apply_snapshots(self, snapshots: Snapshots, received: int | NDArray[np.int64] | None = None) -> None:
@@ -213,6 +219,10 @@ class Channel:
         self._queue.ignore_arrival()
         self._use_snapshots()
 
+    def look_ahead(self, events: Events) -> None:
+        """Units after those that are applied: they may show that losses before did not concern a book."""
+        self.trust.verify_ahead(events, self.epoch or 0, self.sequence)
+
     def finish(self) -> None:
         """No more units will come. A snapshot that is ahead shows that units before it are missing."""
         ahead = self._queue.latest()
@@ -225,20 +235,13 @@ class Channel:
 
     def complete_cancels(self, events: Events) -> None:
         """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
-        early = self.early_removed
-        if not (noted := self._updates.removed) and not len(early):
-            return
-        self._updates.removed = []
-        if len(early) and len(events.units):
-            is_due = early["row"] >> 32 <= events.units.sequence[-1]
-            noted, self.early_removed = [*(noted or []), early[is_due]], early[~is_due]
-        if not noted:
-            return
-        removed, rows = np.concatenate(noted), events.rows("mbo")
-        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
-        removed = removed[at]
-        removed["row"] = index
-        complete_cancels(rows, [removed])
+        self._updates.complete_cancels(events)
+
+    def note_early(self, removed: NDArray[np.void]) -> None:
+        """A client may apply updates to healthy books before `apply` gets them (`umdf.feed.early_books`), which then
+        changes nothing more: RptSeq tells. `removed`: what cancels among them have removed, as `removed_from` has it,
+        with wire keys."""
+        self._updates.early_removed = np.concatenate([self._updates.early_removed, removed])
 
     # What the channel shows.
 
@@ -249,7 +252,7 @@ class Channel:
 
     def instrument_ids(self) -> set[int]:
         """The instruments that have a book."""
-        return {instrument_id for instrument_id, _ in self.books.instruments()}
+        return set(self.books.keys()[0].tolist())
 
     @property
     def deleted(self) -> dict[int, int]:
@@ -260,25 +263,18 @@ class Channel:
         """An instrument's book; its lending book, if the ordinary one has no orders (9.8)."""
         return self.books.shown_book(instrument_id)
 
-    def _shows_lending(self, instrument_id: int) -> bool:
-        book = self.books.shown_book(instrument_id)
-        return book is not None and book.lending
-
     def book_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's book and statistics."""
-        number = self.trust.number_of(instrument_id, self._shows_lending(instrument_id))
-        verified = self._updates.empty_until
-        if number >= 0:
-            verified = max(verified, int(self.trust.states[number, k.S_VERIFIED]))
-        gap = self.gaps.first_after(verified)
-        trust = self.trust.trust_of(number, gap) if number >= 0 else HEALTHY if gap is None else unverified(gap.reason)
-        if trust.is_healthy and instrument_id in self._updates.suspects:
-            trust = unverified("a message was lost that may have reset its statistics")
-        if trust.is_healthy and (reason := self.phases.end_of_day_doubt(instrument_id, self.gaps)):
-            trust = unverified(reason)
-        if trust.is_healthy and self.silent_s is not None:
-            trust = unverified(f"nothing was received on any line for {self.silent_s:.0f} s")
-        return trust
+        return self._updates.book_trust(instrument_id, self.silent_s)
+
+    def untrusted(self) -> dict[int, Trust]:
+        """`book_trust` of all instruments whose books are not healthy."""
+        return self._updates.untrusted(self.silent_s)
+
+    def has_uncertain_state(self) -> bool:
+        """Whether `state_trust` of any instrument with a healthy book is not healthy."""
+        ids = {*self.state.instruments.ids(), *self.instrument_ids()}
+        return self.phases.has_uncertain(ids, self.gaps)
 
     def state_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's phase and state."""
@@ -297,7 +293,7 @@ class Channel:
 
     def trades_incomplete(self, instrument_id: int) -> bool:
         """Whether trades of the session may be missing from those seen."""
-        number = self.trust.number_of(instrument_id, self._shows_lending(instrument_id))
+        number = self.trust.shown_number(instrument_id)
         if number < 0:
             return self.trust.is_incomplete or not self.book_trust(instrument_id).is_healthy
         return bool(self.trust.states[number, k.S_INCOMPLETE]) or not self.book_trust(instrument_id).is_healthy
@@ -313,6 +309,13 @@ class Channel:
                 self._recover(*found)
 
     def _apply_group_phases(self, phases: GroupPhases) -> None:
+        """Phases follow a snapshot that tells up to where they are right. Those that do not, as those of the first loop
+        after a join, or that follow one from before a gap, are still right after what was lost well before them."""
+        units, lost_until = phases.events.units, self.gaps.latest
+        if lost_until <= phases.until and self._definitions.losses.are_before(
+            int(units.ts_send.min()), int(units.ts_recv.min())
+        ):
+            phases = replace(phases, after=max(phases.after, lost_until))
         for group in self.phases.apply_snapshot(phases, self.gaps):
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence
@@ -358,7 +361,7 @@ class Channel:
         self.trust.states[changed, k.S_INCOMPLETE] = 1
 
     def _content(self, instrument_id: int, lending: bool, is_ahead: bool) -> Hashable:
-        """What trades would have changed. A book that is ahead of the stream (`early_removed`) cannot be compared."""
+        """What trades would have changed. A book that is ahead of the stream (`note_early`) cannot be compared."""
         book = None if is_ahead else self.books.book(instrument_id, lending=lending)
         venues = self.state.statistics.tape.venues_of(instrument_id).items()
         return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)

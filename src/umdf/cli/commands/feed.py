@@ -45,7 +45,7 @@ def feed(
     duration_s: Annotated[
         float | None, typer.Option(help="Seconds to receive (default: until interrupted)", metavar="SECONDS", min=0)
     ] = None,
-    interval_s: Annotated[float, typer.Option(help="Seconds between status lines", metavar="N", min=0.1)] = 10.0,
+    interval_s: Annotated[float, typer.Option(help="Seconds between status lines", metavar="SECONDS", min=0.1)] = 10.0,
     log: Annotated[
         Path | None, typer.Option(help="File that gets events and status as JSON lines, appended", metavar="FILE")
     ] = None,
