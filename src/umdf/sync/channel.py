@@ -108,16 +108,13 @@ class Channel:
                 self.sequence = int(events.units.sequence[first]) - 1
                 self._use_snapshots()
                 continue
-            whole = first == 0 and end == count
-            self._apply_part(events if whole else events.of_units(np.arange(first, end)))
+            self._apply_part(events if (first, end) == (0, count) else events.of_units(np.arange(first, end)))
             first = end
 
     def _next_cut(self, cuts: BatchCuts, first: int) -> int:
         end = cuts.next(first)
-        for turn in self._queue.phase_turns():
-            at = int(cuts.unit_behind(np.array(turn)))
-            if first <= at < end:
-                end = at
+        behind = (int(cuts.unit_behind(np.array(turn))) for turn in self._queue.phase_turns())
+        end = min([end, *(at for at in behind if at >= first)])
         for snapshots, turn in self._queue.waiting():
             rows = np.flatnonzero(snapshots.is_complete & (cuts.unit_behind(turn) < end))
             if len(rows):
