@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import BEFORE_ALL, SESSION_CHANGE, Phases
+from umdf.market.phases import BEFORE_ALL, Phases
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync import update_gate_kernel as k
@@ -38,8 +38,6 @@ from umdf.sync.gated_updates import GatedUpdates
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import Trust, unverified
-
-CHANNEL_RESET = ord("R")  # of the family control
 
 
 class Channel:
@@ -110,16 +108,13 @@ class Channel:
                 self.sequence = int(events.units.sequence[first]) - 1
                 self._use_snapshots()
                 continue
-            whole = first == 0 and end == count
-            self._apply_part(events if whole else events.of_units(np.arange(first, end)))
+            self._apply_part(events if (first, end) == (0, count) else events.of_units(np.arange(first, end)))
             first = end
 
     def _next_cut(self, cuts: BatchCuts, first: int) -> int:
         end = cuts.next(first)
-        for turn in self._queue.phase_turns():
-            at = int(cuts.unit_behind(np.array(turn)))
-            if first <= at < end:
-                end = at
+        behind = (int(cuts.unit_behind(np.array(turn))) for turn in self._queue.phase_turns())
+        end = min([end, *(at for at in behind if at >= first)])
         for snapshots, turn in self._queue.waiting():
             rows = np.flatnonzero(snapshots.is_complete & (cuts.unit_behind(turn) < end))
             if len(rows):
@@ -140,6 +135,7 @@ class Channel:
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence
         self.messages += len(events.rows("mbo"))
+        self._note_undefined()
         if self._queue:
             self._use_snapshots()
 
@@ -188,14 +184,29 @@ class Channel:
                 self._updates.suspects[instrument_id] = max(when for when, _ in resets)
 
     def apply_list(self, found: InstrumentList) -> None:
-        """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3)."""
+        """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3). What was heard of
+        before it without a definition does not exist: the packet was damaged."""
         has_definition_gap = self.definition_gap() is not None
-        if not self._definitions.verify(found, self.gaps) or not has_definition_gap or self.epoch is None:
+        self._note_undefined()
+        if not self._definitions.verify(found, self.gaps) or self.epoch is None:
             return
-        # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
-        left = self._updates.deleted.keys() & self.instrument_ids()
-        if lacking := sorted({*self.state.instruments.ids(), *left} - found.instrument_ids):
-            self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, lacking))
+        made_up = self._definitions.never_defined(found, self.state.instruments, self.ts_send) & self.instrument_ids()
+        lacking = set[int]()
+        if has_definition_gap:
+            # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
+            left = self._updates.deleted.keys() & self.instrument_ids()
+            lacking = {*self.state.instruments.ids(), *left} - found.instrument_ids
+        if gone := sorted(lacking | made_up):
+            self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, gone))
+            for number in made_up:
+                del self._updates.deleted[number]
+
+    def _note_undefined(self) -> None:
+        if self.trust.created and self.ts_send != NULL:
+            defined = self.state.instruments
+            undefined = (number for number in self.trust.created if number not in defined)
+            self._definitions.note_undefined(undefined, self.ts_send)
+            self.trust.created.clear()
 
     def apply_snapshots(self, snapshots: Snapshots, received: int | NDArray[np.int64] | None = None) -> None:
         """Snapshots of the current epoch, received when the stream was at a sequence (default: now). Only instruments
@@ -387,13 +398,3 @@ class Channel:
         depth = header.column("depth")
         for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
             self.trust.set_depth(int(header.column("instrument_id")[row]), int(depth[row]))
-
-
-def resets_many(events: Events) -> NDArray[np.bool_]:
-    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
-    found = np.zeros(len(events.units), np.bool_)
-    control, status = events.rows("control"), events.rows("status")
-    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
-    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
-    found[status.unit[is_change]] = True
-    return found

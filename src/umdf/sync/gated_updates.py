@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from umdf.book.cancels import NOTHING_REMOVED, complete_cancels, removed_from
 from umdf.book.engine import Books
 from umdf.market.families import NULL
+from umdf.market.phases import SESSION_CHANGE
 from umdf.market.rows import Events, Rows, no_units
 from umdf.market.state import BatchChanges, MarketState, Stream
 from umdf.market.statistics import StatisticReset
@@ -24,6 +25,7 @@ from umdf.sync.trust import HEALTHY, BookTrust, Trust, unverified
 from umdf.sync.waiting_updates import WaitingUpdates, rows_after
 
 LENDING = ord("L")
+CHANNEL_RESET = ord("R")  # of the family control
 GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
 RESET_LOST = "a message was lost that may have reset its statistics"
 
@@ -311,3 +313,13 @@ def wire_keys(events: Events, rows: Rows) -> NDArray[np.int64]:
 def _order_after(events: Events, sequence: int) -> int:
     """The position in wire order behind the unit of a sequence."""
     return (int(np.searchsorted(events.units.sequence, sequence, side="right")) << 32) - 1
+
+
+def resets_many(events: Events) -> NDArray[np.bool_]:
+    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
+    found = np.zeros(len(events.units), np.bool_)
+    control, status = events.rows("control"), events.rows("status")
+    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
+    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
+    found[status.unit[is_change]] = True
+    return found

@@ -53,6 +53,7 @@ class BookTrust:
     def __init__(self, books: Books) -> None:
         self._books = books
         self.states = _new_states(books.arenas.book_capacity)
+        self.created: list[int] = []  # instruments that have a book since somebody last looked
         self.is_incomplete = False  # whether trades of instruments without a book may be missing
         self._seen_ahead = set[object]()  # books of which a later update was seen; NULL: nothing more is looked at
         self._arguments, self._absent = np.zeros(k.GATE_ARGUMENTS, np.int64), ConstantColumns()
@@ -84,6 +85,7 @@ class BookTrust:
         is_new = number < 0 and create
         if is_new:
             number = self._books.ensure(instrument_id, lending=lending)
+            self.created.append(instrument_id)
         self._grow()
         if is_new and self.is_incomplete:
             self.states[number, k.S_INCOMPLETE] = 1
