@@ -24,7 +24,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import complete_cancels
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
@@ -35,7 +34,7 @@ from umdf.sync import update_gate_kernel as k
 from umdf.sync.definitions.definition_trust import DefinitionTrust, deletions
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import Gap, GapCause, GapLedger
-from umdf.sync.gated_updates import GatedUpdates, wire_keys
+from umdf.sync.gated_updates import GatedUpdates
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import Trust, unverified
@@ -250,14 +249,7 @@ class Channel:
 
     def complete_cancels(self, events: Events) -> None:
         """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
-        if not (noted := self._updates.removed):
-            return
-        self._updates.removed = []
-        removed, rows = np.concatenate(noted), events.rows("mbo")
-        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
-        removed = removed[at]
-        removed["row"] = index
-        complete_cancels(rows, [removed])
+        self._updates.complete_cancels(events)
 
     # What the channel shows.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import removed_from
+from umdf.book.cancels import complete_cancels, removed_from
 from umdf.book.engine import Books
 from umdf.market.families import NULL
 from umdf.market.phases import SESSION_CHANGE
@@ -238,6 +238,17 @@ class GatedUpdates:
                     masks[name] |= (some.column("instrument_id") == instrument_id) & (some.wire_order >= orders[row])
         if len(first_rows):
             self.waiting.add(events.take(masks))
+
+    def complete_cancels(self, events: Events) -> None:
+        """Give cancels that state no price what they removed from healthy books, as it was noted."""
+        if not (noted := self.removed):
+            return
+        self.removed = []
+        removed, rows = np.concatenate(noted), events.rows("mbo")
+        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
+        removed = removed[at]
+        removed["row"] = index
+        complete_cancels(rows, [removed])
 
     def apply_state(
         self,
