@@ -251,6 +251,12 @@ class Channel:
         """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
         self._updates.complete_cancels(events)
 
+    def note_early(self, removed: NDArray[np.void]) -> None:
+        """A client may apply updates to healthy books before `apply` gets them (`umdf.feed.early_books`), which then
+        changes nothing more: RptSeq tells. `removed`: what cancels among them have removed, as `removed_from` has it,
+        with wire keys."""
+        self._updates.early_removed = np.concatenate([self._updates.early_removed, removed])
+
     # What the channel shows.
 
     @property
@@ -352,14 +358,15 @@ class Channel:
         if not len(rows):
             return
         replaced, sequences = np.zeros(len(snapshots), np.bool_), dict[int, int]()
-        compared: dict[int, tuple[tuple[int, bool], Hashable]] = {}
+        compared: dict[int, tuple[tuple[int, bool, bool], Hashable]] = {}
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in rows.tolist():
             instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
             number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
             # The same RptSeq does not prove that the book is the same: a reset may be among what was lost.
             if self.trust.is_known(number, int(last_rpt_seq[row])):
-                compared[number] = (key := (instrument_id, bool(lending[row]))), self._content(*key)
+                is_ahead = self.books.rpt_seq(number) != int(last_rpt_seq[row])
+                compared[number] = (key := (instrument_id, bool(lending[row]), is_ahead)), self._content(*key)
             replaced[row], sequences[instrument_id] = True, sequence
             if sequence >= self._updates.suspects.get(instrument_id, sequence):
                 self._updates.suspects.pop(instrument_id, None)
@@ -367,9 +374,9 @@ class Channel:
         changed = [number for number, (key, content) in compared.items() if self._content(*key) != content]
         self.trust.states[changed, k.S_INCOMPLETE] = 1
 
-    def _content(self, instrument_id: int, lending: bool) -> Hashable:
-        """What trades would have changed."""
-        book = self.books.book(instrument_id, lending=lending)
+    def _content(self, instrument_id: int, lending: bool, is_ahead: bool) -> Hashable:
+        """What trades would have changed. A book that is ahead of the stream (`note_early`) cannot be compared."""
+        book = None if is_ahead else self.books.book(instrument_id, lending=lending)
         venues = self.state.statistics.tape.venues_of(instrument_id).items()
         return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import complete_cancels, removed_from
+from umdf.book.cancels import NOTHING_REMOVED, complete_cancels, removed_from
 from umdf.book.engine import Books
 from umdf.market.families import NULL
 from umdf.market.phases import SESSION_CHANGE
@@ -47,6 +47,7 @@ class GatedUpdates:
         self.suspects: dict[int, int] = {}  # instruments whose statistics may be wrong, since this sequence
         self.empty_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
         self.removed: list[NDArray[np.void]] | None = None  # by cancels; `row` is a wire key. None: not noted
+        self.early_removed = NOTHING_REMOVED  # by updates that `apply` does not have yet
         self._gaps = gaps
 
     def apply(self, events: Events, resets: Sequence[StatisticReset] = ()) -> list[int]:
@@ -239,17 +240,6 @@ class GatedUpdates:
         if len(first_rows):
             self.waiting.add(events.take(masks))
 
-    def complete_cancels(self, events: Events) -> None:
-        """Give cancels that state no price what they removed from healthy books, as it was noted."""
-        if not (noted := self.removed):
-            return
-        self.removed = []
-        removed, rows = np.concatenate(noted), events.rows("mbo")
-        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
-        removed = removed[at]
-        removed["row"] = index
-        complete_cancels(rows, [removed])
-
     def apply_state(
         self,
         events: Events,
@@ -276,6 +266,21 @@ class GatedUpdates:
                 if number >= 0 and not self.trust.states[number, k.S_STALE]:
                     self.trust.states[number, k.S_INCOMPLETE] = 0
         return changes
+
+    def complete_cancels(self, events: Events) -> None:
+        """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
+        noted, early = self.removed or [], self.early_removed
+        if not noted and not len(early):
+            return
+        if len(early) and len(events.units):
+            is_due = early["row"] >> 32 <= events.units.sequence[-1]
+            noted, self.early_removed = [*noted, early[is_due]], early[~is_due]
+        self.removed, rows = [], events.rows("mbo")
+        removed = np.concatenate([NOTHING_REMOVED, *noted])
+        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
+        removed = removed[at]
+        removed["row"] = index
+        complete_cancels(rows, [removed])
 
     def retry(self, instrument_ids: Iterable[int], after: dict[int, int] | None = None) -> None:
         """Feed waiting updates of some instruments again, with `after` only those after a sequence."""

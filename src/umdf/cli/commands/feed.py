@@ -183,7 +183,7 @@ def _print_notices(printer: Printer, live: Live) -> None:
         printer.warn(notice)
     if live.recorder is not None and live.recorder.closed_for_others:
         count = len(live.recorder.closed_for_others)
-        printer.warn(f"{count} files of a killed recorder were closed and listed in the manifest")
+        printer.warn(f"files of a killed recorder: {count} closed and listed in the manifest")
 
 
 def _monitoring(port: int | None, live: Live) -> Any:
