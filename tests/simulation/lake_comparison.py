@@ -30,7 +30,8 @@ def ingested_differences(simulation: Simulation, directory: Path) -> list[str]:
     ingest = ["--lake", str(lake), "--channels", str(channels), "--no-spark"]
     if run(["ingest", *files, *ingest]) != 0:
         # What a replayer that lies has returned is another recording of line A: an error, until it is left out.
-        assert simulation.scenario.settings.faults.replayer_lies > 0
+        faults = simulation.scenario.settings.faults
+        assert faults is not None and faults.replayer_corruption > 0
         files = [each for each in files if "incremental-R" not in each]
         assert run(["ingest", *files, *ingest]) == 0
     found, states = list[str](), open_snapshot(lake).arrow_table("book_state")

@@ -70,8 +70,13 @@ class Scenario:
     renumbered: Numbering
 
     def truth(self, channel: Channel) -> dict[int, View]:
-        at = channel.epoch or 0, channel.sequence
-        return self.exchange.truth[self.renumbered.get(at, at)]
+        """Without instruments that are deleted next, if a list, which may be ahead, has shown it."""
+        at, known = (channel.epoch or 0, channel.sequence), channel.deleted
+        at = self.renumbered.get(at, at)
+        later = [truth for when, truth in self.exchange.truth.items() if when > at] if known else []
+        truth = self.exchange.truth[at]
+        ahead = {number for number in known if number in truth and any(number not in each for each in later)}
+        return {number: view for number, view in truth.items() if number not in ahead}
 
     def has_truth(self, channel: Channel) -> bool:
         """Not in a numbering that the moment cut off."""

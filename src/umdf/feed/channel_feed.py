@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.feed.channel_states import JOINED_STREAMS, TRANSITIONS, FeedState, Signal
+from umdf.feed.early_books import EarlyBooks
 from umdf.feed.events import BookChanged, EpochStarted, FeedEvent, GapOpened, StateChanged, TrustChanged
 from umdf.feed.feed_lines import PROTOCOLS, FeedLine, channel_key, feed_lines, session_streams
 from umdf.market.families import NULL
@@ -28,6 +29,7 @@ from umdf.sync.stream_detection import CapturedPackets
 from umdf.sync.trust import HEALTHY, Trust, TrustLevel
 from umdf.transport.channels_file import ChannelAddresses
 from umdf.wire.fast.templates import TemplateSet
+from umdf.wire.sbe.layout import Layout
 from umdf.wire.sbe.schema import Schema
 
 SILENT_HEARTBEATS = 3  # 4.1.1, 4.2.7
@@ -96,6 +98,9 @@ class ChannelFeed:
         self._has_news = False  # something that may change trust has happened since the last check
         self._next_check_ns = 0
         self.latency_ns: int | None = None  # of the last unit, from sending to receiving
+        self.early: EarlyBooks | None = None
+        self._reported_early = range(0)  # sequences of these batches whose changes of books were reported before
+        self._schema = schema
 
     @property
     def channel(self) -> Channel:
@@ -108,7 +113,7 @@ class ChannelFeed:
 
     @property
     def last_seen_ns(self) -> int:
-        return self.session.last_seen_ns(self._session_key)
+        return self.session.arbiter(self._session_key).last_seen
 
     @property
     def dropped(self) -> int:
@@ -117,12 +122,24 @@ class ChannelFeed:
 
     # Input.
 
+    def start_early_books(self) -> None:
+        """Have books updated as packets are received (Binary only): see `EarlyBooks`."""
+        if self.key.protocol == "sbe" and self.early is None:
+            arbiter = self.session.arbiter(self._session_key)
+            self.early = EarlyBooks(self.channel, arbiter, Layout(self._schema), len(self._streams))
+            self.early.arm()
+
+    def line_number(self, line: FeedLine) -> int:
+        return self.session.streams[line][0]
+
     def receive(self, packets: CapturedPackets, names: Sequence[Hashable], rows: NDArray[np.int64]) -> None:
         """Rows of received packets, which are named by their lines. Nothing is applied until `advance`."""
         self.session.add(packets, list(names), rows)
 
     def advance(self, now_ns: int) -> None:
         """Apply everything that is in order, and do what is due by now."""
+        if self.early is not None:
+            self.early.disarm()
         self.session.advance(now_ns)
         channel = self.channel
         if self._is_new_epoch:
@@ -138,6 +155,9 @@ class ChannelFeed:
         self._has_news |= self.state != FeedState.LIVE
         if self.state != FeedState.WAITING and now_ns >= self._next_check_ns:
             self._check_trust(channel, now_ns)
+        if self.early is not None:
+            self._reported_early = self.early.reported
+            self.early.arm()
 
     # Output.
 
@@ -228,8 +248,13 @@ class ChannelFeed:
             self.latency_ns = int(units.ts_recv[-1] - units.ts_send[-1])
 
     def book_changes(self, events: Events) -> list[BookChanged]:
-        """The books that a batch changed, in the order of their last updates. A stale book does not change."""
-        rows, ids = events.rows("mbo"), _book_ids(events)
+        """The books that a batch changed, in the order of their last updates, without those that were reported as they
+        were received. A stale book does not change."""
+        rows, early = events.rows("mbo"), self._reported_early
+        if early and len(rows):
+            sequences = events.units.sequence[rows.unit]
+            rows = rows.take((sequences < early.start) | (sequences >= early.stop))
+        ids = rows.column("instrument_id")
         _, last_from_end = np.unique(ids[::-1], return_index=True)
         changes: dict[int, BookChanged] = {}
         for row in np.sort(len(ids) - 1 - last_from_end).tolist():
@@ -243,6 +268,17 @@ class ChannelFeed:
                     changes[number] = changed
         return list(changes.values())
 
-
-def _book_ids(events: Events) -> NDArray[np.int64]:
-    return events.rows("mbo").column("instrument_id")
+    def early_changes(self) -> list[BookChanged]:
+        """The books that were changed as packets were received, since it was last called."""
+        found = self.early.take_changes() if self.early is not None else []
+        return [
+            BookChanged(
+                self.key,
+                change.instrument_id,
+                self.symbol_of(change.instrument_id),
+                change.sequence,
+                change.ts_recv,
+                bool(change.flags & LAST),
+            )
+            for change in found
+        ]

@@ -7,8 +7,9 @@
     live.run()
     live.book("PETR4"), live.trust("PETR4")            # at any time
 
-Everything happens in the caller's thread, inside `poll`; only the receiver has a thread of its own. Callbacks and the
-bodies of loops may read books; nothing changes while they run.
+Everything happens in the caller's thread, inside `poll`, receiving too. Two speeds: books of Binary channels follow
+each packet as it is received (`EarlyBooks`); everything else is done for what came in a few milliseconds together.
+Callbacks and the bodies of loops may read books; nothing changes while they run.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+import numpy as np
+
 from umdf.book.views import Book
+from umdf.buffers import buffer_address
 from umdf.errors import CaptureError
+from umdf.feed import early_books_kernel as k
 from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import ChannelReport, FeedClient
@@ -40,6 +45,8 @@ from umdf.transport.channels_file import ChannelAddresses, LineAddress, read_cha
 from umdf.transport.udp_receiver import ReceivedPackets, ReceiverSettings, UdpReceiver
 
 POLL_S = 0.02  # the wait for the other line: gaps are not found later than that (13.7)
+NO_FLOWS = np.zeros((0, k.FLOW_WORDS), np.int64)
+BATCH_NS = 5_000_000  # what was received is processed together after this time, unless it is needed sooner
 
 
 class RecoverySource(Protocol):
@@ -99,12 +106,15 @@ class Live:
         addresses = select_channels(addresses, only)
         settings = settings or FeedSettings(keeps_joined=record is not None)
         self.client, self._now_ns = FeedClient(addresses, settings, tap), now_ns
+        self.client.start_early_books()
         self.receiver = UdpReceiver(receiver_settings)
         self.replay = ReplaySource(replayer) if replayer is not None else None
         self._sources = [*sources, *([self.replay] if self.replay is not None else [])]
         self._addresses = {line: where for feed in self.client.feeds.values() for line, where in feed.lines.items()}
         self._joined: set[FeedLine] = set()
         self._subscriptions: list[Subscription] = []
+        self._reports_changes = False
+        self._flows, self._due_ns = NO_FLOWS, 0  # when what was received has to be processed; 0: nothing was
         self.recorder = Recorder(Path(record), self._recorded_lines()) if record is not None else None
         self._is_closed = False
         try:
@@ -135,6 +145,11 @@ class Live:
         """Items of a schema as they happen, of all symbols or some; with a callback, each is passed to it at once."""
         subscription = Subscription(check_schema(schema), frozenset(symbols), callback)
         self._subscriptions.append(subscription)
+        if subscription.wants_changes:
+            self._reports_changes = True
+            for feed in self.client.feeds.values():
+                if feed.early is not None:
+                    feed.early.reports_changes = True
         return self._items(subscription)
 
     def _items(self, subscription: Subscription) -> Iterator[Any]:
@@ -189,8 +204,31 @@ class Live:
     # What happens.
 
     def poll(self, timeout_s: float) -> int:
-        """Receive what has come, or wait for it; returns the number of packets."""
-        return self.process(self.receiver.take(timeout_s), self._now_ns())
+        """Receive what has come, or wait for it, and process it; returns the number of packets. If books have changed
+        and a loop waits for that, it returns at once: what else the packets bring is processed by a later call."""
+        receiver, until_ns, is_due = self.receiver, time.time_ns() + int(timeout_s * 1e9), False
+        while not is_due and not receiver.is_collected:
+            if len(receiver.names) != len(self._flows):
+                self._flows = self.client.early_flows(receiver.names)
+            now_ns = time.time_ns()
+            end_ns = min(until_ns, self._due_ns or now_ns + BATCH_NS) if receiver.received_here else until_ns
+            timeout_ms = max(0, (end_ns - now_ns + 999_999) // 1_000_000)
+            arguments = buffer_address(self._flows), int(self._reports_changes), end_ns
+            outcome = receiver.receive_here(k.receive_early, timeout_ms, *arguments)
+            if self._reports_changes and self._report_changes():
+                return receiver.received_here
+            self._due_ns = self._due_ns or time.time_ns() + BATCH_NS
+            is_due = outcome not in (k.CHANGED, k.TIMED_OUT) or time.time_ns() >= min(until_ns, self._due_ns)
+        self._due_ns = 0
+        return self.process(receiver.take_received(), self._now_ns())
+
+    def _report_changes(self) -> bool:
+        """Report books that were changed as packets were received; returns whether a loop waits for them."""
+        for feed in self.client.feeds.values():
+            if changes := feed.early_changes():
+                for subscription in self._subscriptions:
+                    subscription.offer_changes(feed, changes)
+        return any(each.waiting for each in self._subscriptions if each.callback is None)
 
     def process(self, batches: Sequence[ReceivedPackets], now_ns: int) -> int:
         """Packets as if they had been received here; `poll` calls it with what the sockets have."""

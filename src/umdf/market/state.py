@@ -218,7 +218,8 @@ STATES_SCHEMA = pa.schema(
 
 def _family_runs(events: Events, stream: Stream, as_of: Mapping[int, int] | None, by_sequence: bool) -> list[FamilyRun]:
     """The walked families, in wire order."""
-    present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if len(events.rows(name))]
+    families = events.families
+    present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if name in families and len(families[name])]
     if not present:
         return []
     orders = {name: events.rows(name).wire_order for _, name in present}

@@ -24,23 +24,20 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import complete_cancels
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import BEFORE_ALL, SESSION_CHANGE, Phases
+from umdf.market.phases import BEFORE_ALL, Phases
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync import update_gate_kernel as k
 from umdf.sync.definitions.definition_trust import DefinitionTrust, deletions
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import Gap, GapCause, GapLedger
-from umdf.sync.gated_updates import GatedUpdates, wire_keys
+from umdf.sync.gated_updates import GatedUpdates
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import Trust, unverified
-
-CHANNEL_RESET = ord("R")  # of the family control
 
 
 class Channel:
@@ -141,6 +138,7 @@ class Channel:
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence
         self.messages += len(events.rows("mbo"))
+        self._note_undefined()
         if self._queue:
             self._use_snapshots()
 
@@ -189,14 +187,29 @@ class Channel:
                 self._updates.suspects[instrument_id] = max(when for when, _ in resets)
 
     def apply_list(self, found: InstrumentList) -> None:
-        """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3)."""
+        """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3). What was heard of
+        before it without a definition does not exist: the packet was damaged."""
         has_definition_gap = self.definition_gap() is not None
-        if not self._definitions.verify(found, self.gaps) or not has_definition_gap or self.epoch is None:
+        self._note_undefined()
+        if not self._definitions.verify(found, self.gaps) or self.epoch is None:
             return
-        # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
-        left = self._updates.deleted.keys() & self.instrument_ids()
-        if lacking := sorted({*self.state.instruments.ids(), *left} - found.instrument_ids):
-            self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, lacking))
+        made_up = self._definitions.never_defined(found, self.state.instruments, self.ts_send) & self.instrument_ids()
+        lacking = set[int]()
+        if has_definition_gap:
+            # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
+            left = self._updates.deleted.keys() & self.instrument_ids()
+            lacking = {*self.state.instruments.ids(), *left} - found.instrument_ids
+        if gone := sorted(lacking | made_up):
+            self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, gone))
+            for number in made_up:
+                del self._updates.deleted[number]
+
+    def _note_undefined(self) -> None:
+        if self.trust.created and self.ts_send != NULL:
+            defined = self.state.instruments
+            undefined = (number for number in self.trust.created if number not in defined)
+            self._definitions.note_undefined(undefined, self.ts_send)
+            self.trust.created.clear()
 
     def apply_snapshots(self, snapshots: Snapshots, received: int | NDArray[np.int64] | None = None) -> None:
         """Snapshots of the current epoch, received when the stream was at a sequence (default: now). Only instruments
@@ -236,14 +249,13 @@ class Channel:
 
     def complete_cancels(self, events: Events) -> None:
         """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
-        if not (noted := self._updates.removed):
-            return
-        self._updates.removed = []
-        removed, rows = np.concatenate(noted), events.rows("mbo")
-        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
-        removed = removed[at]
-        removed["row"] = index
-        complete_cancels(rows, [removed])
+        self._updates.complete_cancels(events)
+
+    def note_early(self, removed: NDArray[np.void]) -> None:
+        """A client may apply updates to healthy books before `apply` gets them (`umdf.feed.early_books`), which then
+        changes nothing more: RptSeq tells. `removed`: what cancels among them have removed, as `removed_from` has it,
+        with wire keys."""
+        self._updates.early_removed = np.concatenate([self._updates.early_removed, removed])
 
     # What the channel shows.
 
@@ -346,14 +358,15 @@ class Channel:
         if not len(rows):
             return
         replaced, sequences = np.zeros(len(snapshots), np.bool_), dict[int, int]()
-        compared: dict[int, tuple[tuple[int, bool], Hashable]] = {}
+        compared: dict[int, tuple[tuple[int, bool, bool], Hashable]] = {}
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in rows.tolist():
             instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
             number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
             # The same RptSeq does not prove that the book is the same: a reset may be among what was lost.
             if self.trust.is_known(number, int(last_rpt_seq[row])):
-                compared[number] = (key := (instrument_id, bool(lending[row]))), self._content(*key)
+                is_ahead = self.books.rpt_seq(number) != int(last_rpt_seq[row])
+                compared[number] = (key := (instrument_id, bool(lending[row]), is_ahead)), self._content(*key)
             replaced[row], sequences[instrument_id] = True, sequence
             if sequence >= self._updates.suspects.get(instrument_id, sequence):
                 self._updates.suspects.pop(instrument_id, None)
@@ -361,9 +374,9 @@ class Channel:
         changed = [number for number, (key, content) in compared.items() if self._content(*key) != content]
         self.trust.states[changed, k.S_INCOMPLETE] = 1
 
-    def _content(self, instrument_id: int, lending: bool) -> Hashable:
-        """What trades would have changed."""
-        book = self.books.book(instrument_id, lending=lending)
+    def _content(self, instrument_id: int, lending: bool, is_ahead: bool) -> Hashable:
+        """What trades would have changed. A book that is ahead of the stream (`note_early`) cannot be compared."""
+        book = None if is_ahead else self.books.book(instrument_id, lending=lending)
         venues = self.state.statistics.tape.venues_of(instrument_id).items()
         return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)
 
@@ -388,13 +401,3 @@ class Channel:
         depth = header.column("depth")
         for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
             self.trust.set_depth(int(header.column("instrument_id")[row]), int(depth[row]))
-
-
-def resets_many(events: Events) -> NDArray[np.bool_]:
-    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
-    found = np.zeros(len(events.units), np.bool_)
-    control, status = events.rows("control"), events.rows("status")
-    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
-    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
-    found[status.unit[is_change]] = True
-    return found

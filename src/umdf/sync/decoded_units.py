@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.market.rows import Events
-from umdf.sync.channel import Channel, resets_many
+from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap, GapCause
+from umdf.sync.gated_updates import resets_many
 
 
 def apply_in_order(channel: Channel, events: Events, damaged: NDArray[np.bool_]) -> Events:

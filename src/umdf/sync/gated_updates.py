@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import removed_from
+from umdf.book.cancels import NOTHING_REMOVED, complete_cancels, removed_from
 from umdf.book.engine import Books
 from umdf.market.families import NULL
+from umdf.market.phases import SESSION_CHANGE
 from umdf.market.rows import Events, Rows, no_units
 from umdf.market.state import BatchChanges, MarketState, Stream
 from umdf.market.statistics import StatisticReset
@@ -24,6 +25,7 @@ from umdf.sync.trust import HEALTHY, BookTrust, Trust, unverified
 from umdf.sync.waiting_updates import WaitingUpdates, rows_after
 
 LENDING = ord("L")
+CHANNEL_RESET = ord("R")  # of the family control
 GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
 RESET_LOST = "a message was lost that may have reset its statistics"
 
@@ -45,6 +47,7 @@ class GatedUpdates:
         self.suspects: dict[int, int] = {}  # instruments whose statistics may be wrong, since this sequence
         self.empty_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
         self.removed: list[NDArray[np.void]] | None = None  # by cancels; `row` is a wire key. None: not noted
+        self.early_removed = NOTHING_REMOVED  # by updates that `apply` does not have yet
         self._gaps = gaps
 
     def apply(self, events: Events, resets: Sequence[StatisticReset] = ()) -> list[int]:
@@ -264,6 +267,21 @@ class GatedUpdates:
                     self.trust.states[number, k.S_INCOMPLETE] = 0
         return changes
 
+    def complete_cancels(self, events: Events) -> None:
+        """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
+        noted, early = self.removed or [], self.early_removed
+        if not noted and not len(early):
+            return
+        if len(early) and len(events.units):
+            is_due = early["row"] >> 32 <= events.units.sequence[-1]
+            noted, self.early_removed = [*noted, early[is_due]], early[~is_due]
+        self.removed, rows = [], events.rows("mbo")
+        removed = np.concatenate([NOTHING_REMOVED, *noted])
+        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
+        removed = removed[at]
+        removed["row"] = index
+        complete_cancels(rows, [removed])
+
     def retry(self, instrument_ids: Iterable[int], after: dict[int, int] | None = None) -> None:
         """Feed waiting updates of some instruments again, with `after` only those after a sequence."""
         ids = np.array(sorted(instrument_ids), np.int64)
@@ -295,3 +313,13 @@ def wire_keys(events: Events, rows: Rows) -> NDArray[np.int64]:
 def _order_after(events: Events, sequence: int) -> int:
     """The position in wire order behind the unit of a sequence."""
     return (int(np.searchsorted(events.units.sequence, sequence, side="right")) << 32) - 1
+
+
+def resets_many(events: Events) -> NDArray[np.bool_]:
+    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
+    found = np.zeros(len(events.units), np.bool_)
+    control, status = events.rows("control"), events.rows("status")
+    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
+    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
+    found[status.unit[is_change]] = True
+    return found

@@ -136,9 +136,9 @@ class Session:
     def channels(self) -> dict[ChannelKey, Channel]:
         return {key: feed.channel for key, feed in self._inputs.items()}
 
-    def last_seen_ns(self, key: ChannelKey) -> int:
-        """When something was last received on a line of a channel's incremental stream; 0: never."""
-        return self._inputs[key].arbiter.last_seen
+    def arbiter(self, key: ChannelKey) -> LineArbiter:
+        """Of a channel's incremental stream."""
+        return self._inputs[key].arbiter
 
     def dropped(self, key: ChannelKey) -> int:
         """Packets, or parts of them, that are not of this channel or cannot be framed."""
@@ -147,8 +147,8 @@ class Session:
     def dropped_snapshots(self, key: ChannelKey) -> int:
         """Snapshots that had to wait and for which there was no room: as good as lost."""
         feed = self._inputs[key]
-        unfinished = sum(stream.dropped for stream in feed.snapshots.values())
-        return feed.channel.dropped_snapshots + feed.early.dropped + unfinished
+        streams = feed.snapshots.values()
+        return feed.channel.dropped_snapshots + feed.early.dropped + sum(stream.dropped for stream in streams)
 
     def notices(self) -> list[str]:
         """Warnings about the traffic, each once."""
@@ -156,16 +156,19 @@ class Session:
 
     def add(self, packets: CapturedPackets, names: list[Hashable], rows: NDArray[np.int64]) -> None:
         """Add packets of a file; `names` are the names of its flows."""
-        known = [self.streams.get(name) for name in names]
-        number = np.array([found[0] if found else -1 for found in known], np.int64)[packets.flow[rows]]
-        for line, stream in self.streams.values():
-            chosen = rows[number == line]
-            if not len(chosen):
-                continue
+        flow = packets.flow[rows]
+        flows = np.unique(flow).tolist() if len(flow) > 1 else flow.tolist()
+        lines: dict[tuple[int, DetectedStream], list[int]] = {}
+        for each in flows:
+            if names[each] in self.streams:
+                lines.setdefault(self.streams[names[each]], []).append(each)
+        for (line, stream), own in sorted(lines.items(), key=lambda item: item[0][0]):
+            places = np.arange(len(rows)) if len(flows) == 1 else np.flatnonzero(np.isin(flow, own))
+            chosen = rows if len(flows) == 1 else rows[places]
             feed, is_looping = self._inputs[stream.protocol, stream.channel], stream.kind != StreamKind.INCREMENTAL
             content = packets.buffer, packets.start[chosen], packets.end[chosen], packets.ts_ns[chosen]
             units, packet = feed.codec.read(*content, line, is_looping=is_looping)
-            numbers = (self._packets + np.flatnonzero(number == line)[packet]).tolist()
+            numbers = (self._packets + places[packet]).tolist()
             arrivals = list(zip(units.ts_recv.tolist(), numbers, strict=True))
             if stream.kind == StreamKind.SNAPSHOT:
                 feed.snapshots.setdefault(line, SnapshotStream()).add(units, arrivals)
@@ -191,8 +194,7 @@ class Session:
                 feed.channel.start_epoch(newest.epoch, newest.sequence + 1, 0)
                 self._receive(feed, [(found, None) for found in feed.early.take()])
             feed.channel.finish()
-            last_seen = feed.arbiter.last_seen
-            silent_s = (self._now_ns - last_seen) / 1e9
+            silent_s = (self._now_ns - (last_seen := feed.arbiter.last_seen)) / 1e9
             is_silent = last_seen and not feed.is_past and silent_s > SILENCE_S[key[0]]
             feed.channel.silent_s = silent_s if is_silent else None
 
@@ -205,10 +207,7 @@ class Session:
             self._deliver(key, feed, feed.arbiter.finish(), [], [])
 
     def _read_snapshots(self, feed: _ChannelInput) -> list[Received]:
-        found: list[Received] = []
-        for stream in feed.snapshots.values():
-            found += stream.read(feed.codec)
-        return found
+        return [found for stream in feed.snapshots.values() for found in stream.read(feed.codec)]
 
     def _read_definitions(self, feed: _ChannelInput, incremental: Events) -> list[Received]:
         """Definitions of the instrument stream that change something, a unit each, and complete lists."""
@@ -295,8 +294,10 @@ class Session:
     ) -> None:
         """Apply units, and what came between them on snapshot streams."""
         is_late, sequence = delivery.result.is_late, delivery.result.units.sequence
-        cuts = {first, end, *(first + 1 + np.flatnonzero(np.diff(is_late[first:end]))).tolist()}
-        cuts.update(before for before, _, _ in others if first < before < end and is_late[before])
+        cuts = {first, end}
+        if is_late[first:end].any():
+            cuts.update((first + 1 + np.flatnonzero(np.diff(is_late[first:end]))).tolist())
+            cuts.update(before for before, _, _ in others if first < before < end and is_late[before])
         bounds, others = sorted(cuts), others[::-1]
         for start, stop in pairwise([*bounds, end]):
             received: list[tuple[Received, int | None]] = []
@@ -318,7 +319,9 @@ class Session:
 
     def _apply(self, key: ChannelKey, feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> None:
         is_late = bool(delivery.result.is_late[rows[0]])
-        damaged = delivery.damaged[rows] | _is_of_another_epoch(feed, delivery, rows)
+        damaged = delivery.damaged[rows]
+        if feed.codec.states_no_epoch:
+            damaged = damaged | _is_of_another_epoch(feed, delivery, rows)
         events, later = delivery.events.of_units(rows), None
         if feed.is_past and not is_late:
             return feed.channel.look_ahead(events.of_units(~damaged))

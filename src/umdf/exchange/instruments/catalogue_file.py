@@ -273,6 +273,8 @@ def load_catalogue(path: Path) -> list[InstrumentSpec]:
         if spec.symbol in lines:
             raise _error(path, line, "symbol", "is in the file twice", spec.symbol, "each instrument has one line")
         lines[spec.symbol] = line, spec
+    if not lines:
+        raise UsageError(f"{path} has no instruments", "write a line for each one")
     if len(lines) > MAX_INSTRUMENTS:
         raise UsageError(f"{path} has {len(lines)} instruments", f"use at most {MAX_INSTRUMENTS}")
     specs = {symbol: spec for symbol, (_, spec) in lines.items()}

@@ -30,10 +30,12 @@ class Captures:
     def __init__(self, directory: Path, roll_bytes: int = ROLL_BYTES, roll_s: int = ROLL_S) -> None:
         if directory.exists() and any(directory.iterdir()):
             raise ConfigError(f"{directory} is not empty", "use a new directory, or delete it first")
-        directory.mkdir(parents=True, exist_ok=True)
         self.manifest, self._roll = Manifest(directory), (roll_bytes, roll_s * SECOND_NS)
 
     def open_line(self, channel: ChannelAddresses, stream: str, line: LineAddress) -> Sink:
+        self.manifest.directory.mkdir(
+            parents=True, exist_ok=True
+        )  # not before: an exchange that cannot start leaves none
         dest = line.address, line.port
         source = SOURCE, max(line.port - SOURCE_PORT_OFFSET, 1)
         flow = Flow(channel.protocol, channel.number, stream, line.line, source, dest)
@@ -56,7 +58,7 @@ def sinks_of(
     are those of a network with faults, if the exchange has any."""
     faults = settings.faults
     behind = behind_faults if faults is not None else ()
-    direct = [*openers, *(behind_faults if faults is None else ())]
+    direct = [*(behind_faults if faults is None else ()), *openers]
     addresses = {(channel.number, channel.protocol): channel for channel in settings.addresses}
 
     def open_sinks(channel: ChannelSettings) -> Mapping[str, Sink]:

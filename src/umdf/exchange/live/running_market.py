@@ -14,6 +14,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.errors import ConfigError, UmdfError
 from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
 from umdf.exchange.instruments.catalogue import generate_catalogue
 from umdf.exchange.instruments.catalogue_file import load_catalogue
@@ -52,6 +53,7 @@ class RunningMarket:
         self.settings, self.now_ns = settings, settings.start_ns
         self.schedule = s.Schedule(settings.timetable)
         self.listing = _listing(settings)
+        pairs = _check(settings, self.listing)
         self.engine = MatchingEngine(self.listing, _bulk_settings(settings), self.now_ns)
         self.market = self.engine.market
         self.market.table[k.HEARTBEAT_NS] = NEVER  # each channel has heartbeats of its own
@@ -72,8 +74,8 @@ class RunningMarket:
         self.publication = Publication(publishers, self, self._phase_records)
         self.records = self.trade_count = 0  # of the journal
         self.trading, self.activity = TradingSteps(self), TradingActivity(self)
-        for pair in settings.pairs:
-            self.trading.simultaneous.pair(*map(self.listing.index_of, pair))
+        for pair in pairs:
+            self.trading.simultaneous.pair(*pair)
         self._start()
 
     # Time
@@ -192,11 +194,27 @@ def _bulk_settings(settings: ExchangeSettings) -> BulkSettings:
     return BulkSettings(1 << 40, settings.instruments, seed=settings.seed, trading_date=day)
 
 
+def _check(settings: ExchangeSettings, listing: Listing) -> list[list[int]]:
+    """The pairs of settings as rows of the listing; refuse what names instruments or groups that are not listed."""
+    where = "exchange.pairs"
+    try:
+        pairs = [[listing.index_of(symbol) for symbol in pair] for pair in settings.pairs]
+        for channel in settings.channels:
+            where = f"channel {channel.channel} ({channel.protocol})"
+            channel.members.check(listing)
+    except UmdfError as error:
+        raise ConfigError(f"{where}: {error.reason}", error.hint) from None
+    return pairs
+
+
 def _listing(settings: ExchangeSettings) -> Listing:
     """The instruments of the catalogue, or generated ones; there is room for more."""
     today = settings.start.date()
     if settings.catalogue is not None:
-        specs = load_catalogue(settings.catalogue)
+        try:
+            specs = load_catalogue(settings.catalogue)
+        except UmdfError as error:
+            raise ConfigError(f"exchange.catalogue: {error.reason}", error.hint) from None
     else:
         specs = generate_catalogue(settings.instruments, settings.seed, today)
     random = np.random.default_rng([settings.seed, 3])

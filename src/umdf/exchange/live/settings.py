@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
-from umdf.errors import ConfigError, UmdfError, did_you_mean
+from umdf.errors import ConfigError, UmdfError, did_you_mean, one_of
 from umdf.exchange.instruments.catalogue import MAX_INSTRUMENTS, MIN_INSTRUMENTS
+from umdf.exchange.instruments.catalogue_file import SECURITY_TYPES
 from umdf.exchange.live.replayer_settings import TYPES as REPLAYER_TYPES
 from umdf.exchange.live.replayer_settings import replayer_settings
 from umdf.exchange.live.schedule import DAY_STEPS, DEFAULT_PHASES, MARKETS, Timetable
@@ -235,6 +236,9 @@ def _channel(place: int, table: dict[str, Any], network: Network) -> tuple[Chann
     for key in lists:
         if not all(isinstance(text, str) for text in table.get(key, [])):
             refuse(f"{key} is not a list of texts: {table[key]}", f'write {key} = ["…"]')
+    for kind in table.get("types", []):
+        if kind not in SECURITY_TYPES:
+            refuse(f"unknown type: {kind}", f"use {one_of(SECURITY_TYPES)}")
     try:
         settings = ChannelSettings(
             table["number"],
@@ -281,7 +285,8 @@ def _refuse_duplicates(channels: list[ChannelAddresses]) -> None:
         identity = f"channel {channel.number} ({channel.protocol})"
         for key in (identity, *(str(line) for _, line in channel.lines())):
             if key in found:
-                raise ConfigError(f"{key} is listed twice: in {found[key]} and {identity}", "change one of them")
+                where = "" if key == identity else f": in {found[key]} and {identity}"
+                raise ConfigError(f"{key} is listed twice{where}", "change one of them")
             found[key] = identity
 
 

@@ -190,7 +190,9 @@ def _band_text(market: Market, statistic: int, index: int) -> str:
 def last_day_of(time_in_force: str, expire_date: int | None) -> int:
     """The last day of an order; `expire_date` in days since 1970."""
     if time_in_force == GTD:
-        if expire_date is None or not k.DAY < expire_date < k.GOOD_TILL_CANCELLED:
+        if expire_date is None:
+            raise UsageError("GTD order without an expiry date", "give its last day")
+        if not k.DAY < expire_date < k.GOOD_TILL_CANCELLED:
             raise UsageError(f"invalid expire_date: {expire_date}", "use days since 1970")
         return expire_date
     if expire_date is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.errors import UsageError, one_of
+from umdf.errors import UsageError, did_you_mean, one_of
 
 if TYPE_CHECKING:
     from umdf.exchange.instruments.listing import Listing
@@ -51,6 +52,14 @@ class Members:
                 names = set(wanted)
                 chosen[: len(listing)] &= np.fromiter((value in names for value in values), bool, len(listing))
         return chosen
+
+    def check(self, listing: Listing) -> None:
+        """Refuse groups and symbols that a listing does not have."""
+        for name, wanted, known in (("group", self.groups, listing.groups), ("symbol", self.symbols, listing.symbols)):
+            for value in wanted:
+                if value not in known:
+                    close = difflib.get_close_matches(value, known, 1)
+                    raise UsageError(f"unknown {name}: {value}", did_you_mean(close) if close else "see the catalogue")
 
 
 @dataclass(frozen=True)

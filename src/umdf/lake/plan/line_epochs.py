@@ -36,7 +36,9 @@ def set_aside_lone_restarts(
     times: dict[int, dict[int, dict[MulticastGroup, tuple[int, int]]]] = defaultdict(lambda: defaultdict(dict))
     for part in segments:
         if part.first != NULL and stream_lines[part.group].stream == "incremental":
-            last_ts = max((ts for _, ts in part.marks), default=part.ts_last)
+            # A heartbeat shows that the line goes on with this epoch while nothing is sent (4.1.1).
+            announced_ts = part.announced[1] if part.announced is not None else NULL
+            last_ts = max(max((ts for _, ts in part.marks), default=part.ts_last), announced_ts)
             for epoch in epochs_of(part):
                 low, high = times[part.date][epoch].get(part.group, (part.ts_first, last_ts))
                 times[part.date][epoch][part.group] = min(low, part.ts_first), max(high, last_ts)

@@ -148,6 +148,11 @@ class LineArbiter:
         return int(self._w[layout.HELD + layout.S_ALIVE])
 
     @property
+    def words(self) -> NDArray[np.int64]:
+        """The state, for kernels that look at it between two calls."""
+        return self._w
+
+    @property
     def last_seen(self) -> int:
         """When something was last received on a line in the channel's epoch, a heartbeat too; 0: never."""
         lines = self._w[layout.LINES : layout.HEADER_WORDS].reshape(-1, layout.LINE_WORDS)[: self._w[layout.LINE_COUNT]]

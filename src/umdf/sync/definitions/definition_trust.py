@@ -10,10 +10,13 @@ older definition never replaces a newer one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from umdf.market.families import FAMILIES, NULL
+from umdf.market.instruments import Instruments
 from umdf.market.rows import Events, Rows, Units
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import MARGIN_NS, NO_GAP, Gap, GapLedger, LossTimes
@@ -31,6 +34,7 @@ class DefinitionTrust:
         self.last_list: InstrumentList | None = None
         self._defined_ns = NULL  # when a definition was last sent on the incremental stream
         self._definitions: dict[int, tuple[int, int]] = {}  # the last one there: sequence, time of sending
+        self._undefined: dict[int, int] = {}  # instruments without a definition: when something of them was sent
 
     # What happens.
 
@@ -77,6 +81,26 @@ class DefinitionTrust:
         found = (self._definitions.get(each, (NO_GAP, NULL))[1] for each in rows.column("instrument_id").tolist())
         known = np.fromiter(found, np.int64, len(rows))
         return (known == NULL) | (units.ts_send[rows.unit] > known + MARGIN_NS)
+
+    # Instruments that damaged packets have made up.
+
+    def note_undefined(self, instrument_ids: Iterable[int], ts_send: int) -> None:
+        """Instruments of which something was received, but no definition. It may be missing, or still to come."""
+        for number in instrument_ids:
+            self._undefined.setdefault(number, ts_send)
+
+    def never_defined(self, found: InstrumentList, defined: Instruments, ts_send: int) -> set[int]:
+        """Those that do not exist: a list that is verified, and was sent well after something was received of them,
+        does not have them. A definition comes before everything else of an instrument (7.1, 7.2)."""
+        # The time of a damaged packet may be damaged too.
+        times = {number: min(at, ts_send) for number, at in self._undefined.items() if number not in defined}
+        gone = {
+            number
+            for number, at in times.items()
+            if number not in found.instrument_ids and found.ts_send > at + MARGIN_NS
+        }
+        self._undefined = {number: at for number, at in times.items() if number not in gone}
+        return gone
 
     # What is known.
 

@@ -75,7 +75,8 @@ def _instruments_of(plain: dict[str, Any]) -> instruments.Instruments:
 
 ALL_ATTRIBUTES = (
     arbiter.ArbiterState, arbiter.ArbitrationSettings, arrivals.PendingUnits, BooksState, channel.Channel,
-    definition_trust.DefinitionTrust, gaps.Gap, gaps.GapCause, gaps.GapLedger, gated_updates.GatedUpdates,
+    definition_trust.DefinitionTrust, gaps.Gap, gaps.GapCause, gaps.GapLedger, gaps.LossTimes,
+    gated_updates.GatedUpdates,
     instruments.Definition, instruments.DefinitionHistory, list_loops.InstrumentList, list_loops.ListLoops,
     list_loops._Loop, phase_trust.PhaseTrust, phases.Phases, phases._StoredState, Protocol, raw_units.RawUnits,
     reassembly.Arrival, reassembly.CompletedMessage, reassembly.DroppedMessage, reassembly.Limits,
