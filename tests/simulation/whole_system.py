@@ -173,6 +173,7 @@ class Simulation:
         self._comp_ids = CompIds(frozenset())
         self._service = ReplayService(self._histories, ReplaySettings(), Profile(SESSION), lambda: self.exchange.now_ns)
         self._server: FaultyReplayer | None = None
+        self._has_ended = False
 
     def _exchange_with_replayer(self, now_ns: int) -> list[ReceivedPackets]:
         """Bytes to and from the replayer; what it has brought."""
@@ -180,7 +181,7 @@ class Simulation:
         assert faults is not None
         if self.replay.wants_connection(now_ns):
             self.replay.open(now_ns)
-            if is_replayer_down(faults, start_ns, now_ns):
+            if self._has_ended or is_replayer_down(faults, start_ns, now_ns):
                 self.replay.close("cannot connect")
             else:
                 inner = ReplayerConnection(ReplayerId("REPLAYER"), self._comp_ids, self._service, now_ns)
@@ -261,7 +262,9 @@ class Simulation:
         self._run_until(start_ns + round(busy_s * SECOND), self.scenario.operations_per_s)
         self.exchange.settings = replace(self.exchange.settings, messages_per_s=0)
         self._run_until(start_ns + round((busy_s + quiet_s) * SECOND), 0.0)
-        self.exchange.close()  # what the network holds arrives now
+        self.exchange.close()  # what the network holds arrives now; the replayer is gone
+        self._has_ended, self._server = True, None
+        self.replay.close("disconnected")
         self._step_client(self.exchange.now_ns + 100 * MS)
         if self.recorder is not None:
             self.recorder.close()
