@@ -69,6 +69,22 @@ def _is_lone(epoch: int, epochs: Mapping[int, Mapping[MulticastGroup, tuple[int,
     )
 
 
+def bounding_segments(
+    segments: Iterable[Segment], epochs_of: Callable[[Segment], list[int]]
+) -> dict[int, list[Segment]]:
+    """By epoch, the segments that show which numbers it has. Where a segment has several epochs, nobody knows which of
+    its numbers are of which: it only counts if its group has nothing else of an epoch. What a replayer has returned is
+    such a segment: it is recorded beside line A."""
+    found = [(segment, epochs_of(segment)) for segment in segments]
+    known = {(segment.group, epochs[0]) for segment, epochs in found if len(epochs) == 1}
+    bounding: dict[int, list[Segment]] = defaultdict(list)
+    for segment, epochs in found:
+        for epoch in epochs:
+            if len(epochs) == 1 or (segment.group, epoch) not in known:
+                bounding[epoch].append(segment)
+    return bounding
+
+
 def last_sent(parts: Sequence[Segment], heartbeats: Iterable[tuple[int, int]]) -> int:
     """The last sequence of an epoch: a heartbeat says what was sent before a silence (4.1.1), even if all of it was
     lost. One that is far ahead, and contradicted by what comes later, is damaged."""

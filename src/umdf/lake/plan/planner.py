@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from umdf.lake.plan.isolated_packets import exclude_unconfirmed
-from umdf.lake.plan.line_epochs import find_resets, last_sent, set_aside_lone_restarts
+from umdf.lake.plan.line_epochs import bounding_segments, find_resets, last_sent, set_aside_lone_restarts
 from umdf.lake.plan.overlapping_files import OverlappingFiles
 from umdf.lake.plan.segments import (
     LINES,
@@ -143,14 +143,15 @@ class Planner:
         segments = [part for part in self._segments[channel] if part.date == trading_date]
         protocol = self.stream_lines[segments[0].group].protocol
         planned = ChannelDay(channel, trading_date, protocol, list(LINES[: len(self.groups(channel, "incremental"))]))
-        own = self.segments(planned, "incremental")
+        own = sorted(self.segments(planned, "incremental"), key=lambda segment: segment.order)
+        numbered = bounding_segments([part for part in own if part.first != NULL], self.epochs_of)
         planned.lines_set_aside = tuple(
             LINES[self.stream_lines[group].line]
             for group in self.groups(channel, "incremental")
             if (trading_date, group) in self.lines_set_aside
         )
         for rank, (epoch, parts) in enumerate(
-            sorted(self._segments_by_epoch(planned).items(), key=lambda item: min(part.ts_first for part in item[1]))
+            sorted(numbered.items(), key=lambda item: min(part.ts_first for part in item[1]))
         ):
             # An epoch starts with 1; but if the capture starts within the day's first epoch, that is not a gap.
             first = min(part.first for part in parts) if rank == 0 else 1
@@ -250,13 +251,15 @@ class Planner:
 
     def _known_spans(self, channel: int) -> list[tuple[int, int, int]]:
         """Epoch, first and last sequence of every day that was surveyed."""
-        ranges: dict[int, tuple[int, int]] = {}
-        for segment in self._segments[channel]:
-            if segment.first != NULL and self.stream_lines[segment.group].stream == "incremental":
-                for epoch in self.epochs_of(segment):
-                    low, high = ranges.get(epoch, (segment.first, segment.last))
-                    ranges[epoch] = min(low, segment.first), max(high, segment.last)
-        return [(epoch, *span) for epoch, span in sorted(ranges.items())]
+        segments = [
+            segment
+            for segment in self._segments[channel]
+            if segment.first != NULL and self.stream_lines[segment.group].stream == "incremental"
+        ]
+        return [
+            (epoch, min(part.first for part in parts), max(part.last for part in parts))
+            for epoch, parts in sorted(bounding_segments(segments, self.epochs_of).items())
+        ]
 
     def epochs_of(self, segment: Segment) -> list[int]:
         """The epochs of a segment: from the packet headers (Binary), or from the resets before and within it (FAST)."""
@@ -264,7 +267,11 @@ class Planner:
             return [int(segment.epoch or 0)]
         since = self._reset_times.get(segment.group, ())
         before = [epoch for ts, epoch in since if ts <= segment.ts_first]
-        within = [epoch for ts, epoch in since if segment.ts_first < ts <= segment.ts_last]
+        # Messages received at the time of a reset that is in the file itself came before it.
+        resets, flows = segment.survey.get("resets", ()), segment.survey["flows"]
+        own = {ts_recv for flow, ts_recv, _ in resets if tuple(flows[flow]) == segment.group}
+        end = segment.ts_last
+        within = [epoch for ts, epoch in since if segment.ts_first < ts <= end and not (ts == end and ts in own)]
         return [before[-1] if before else 0, *within]
 
     def _source(self, segment: Segment) -> dict[str, Any]:
