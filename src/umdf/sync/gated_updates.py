@@ -62,7 +62,10 @@ class GatedUpdates:
                 self._apply_now(events, resets)
             return []
         sequence = events.units.sequence[rows.unit]
-        decisions = self.trust.gate(rows, sequence, self._gaps.latest_before(sequence))
+        gap_before = self._gaps.latest_before(sequence)
+        restarted = self._restarted(rows, sequence, gap_before)
+        decisions = self.trust.gate(rows, sequence, gap_before)
+        self.suspects.update((book, at) for row, book, at in restarted if decisions[row] == k.APPLY)
         if not decisions.any() and not stale_before:
             self._apply_now(events, resets)
             return []
@@ -79,6 +82,21 @@ class GatedUpdates:
         if later is not None:
             self.apply(later)
         return waiting_ids.tolist()
+
+    def _restarted(
+        self, rows: Rows, sequence: NDArray[np.int64], gap_before: NDArray[np.int64]
+    ) -> list[tuple[int, int, int]]:
+        """The rows with RptSeq 1 after a loss, with instrument and sequence: an Empty Book may have been lost before
+        them, which leaves the statistics as they are (4.2.9), and those were not received."""
+        found, since = list[tuple[int, int, int]](), max(self.empty_until, 0)
+        ids, lending = rows.column("instrument_id"), rows.column("venue") == LENDING
+        for row in np.flatnonzero((rows.column("rpt_seq") == 1) & (gap_before > since)).tolist():
+            number = self.trust.number_of(int(ids[row]), bool(lending[row]))
+            is_known = number >= 0 and self.trust.states[number, k.S_VERIFIED] >= gap_before[row]
+            before = (ids[:row] == ids[row]) & (lending[:row] == lending[row]) & (sequence[:row] > gap_before[row])
+            if not is_known and not before.any():
+                found.append((row, int(ids[row]), int(sequence[row])))
+        return found
 
     def without_deleted(self, late: Events) -> Events:
         """Late events, without those of instruments that have been deleted since: they would create them again."""
