@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 from feed.live_truth import SECOND_NS, LiveDay, orders_of, write_day
 
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import BulkSettings
+from umdf.exchange.instruments.listing import generate_listing
+from umdf.exchange.truth.book_history import BookHistory
 from umdf.feed.channel_feed import ChannelFeed, FeedSettings
 from umdf.feed.client import FeedClient
 from umdf.feed.early_books import EarlyBooks, StopReason
 from umdf.feed.feed_lines import FeedLine
 from umdf.feed.subscriptions import Subscription
+from umdf.market.families import FROM_BOOK
 from umdf.market.rows import Events
 from umdf.sync import update_gate_kernel as g
 from umdf.transport.udp_receiver import ReceivedPackets
@@ -51,7 +56,7 @@ class Twins:
         self._unseen = set(day.instrument_ids)
         self.compared = 0  # healthy books, before the session had the packets
         self.stops: set[StopReason] = set()
-        self.now_ns = 0
+        self.now_ns = self.completed = 0  # cancels of the last step that got a price
 
     def receive(self, packets: ReceivedPackets, pieces: Iterator[int]) -> None:
         """In pieces: the session gets them together, or when it is needed."""
@@ -83,6 +88,8 @@ class Twins:
                 subscription.offer(report)
         assert [each.events for each in reports[0]] == [each.events for each in reports[1]]
         batches = [[rows_of(events) for each in found for events in each.batches] for found in reports]
+        flags = [flags for events in batches[0] for flags in events.get("mbo", {}).get("flags", [])]
+        self.completed = sum(each & FROM_BOOK != 0 for each in flags)
         assert batches[0] == batches[1]
         self._compare_states()
         self._compare_with_truth(self.feed.channel.sequence)
@@ -180,6 +187,18 @@ def test_early_books_are_those_of_the_exchange_and_everything_else_is_as_without
     twins.finish()
     assert twins.early.packets > 200 and twins.compared > 50
     assert StopReason.NOT_NEXT in twins.stops
+
+
+def test_books_by_position_are_early_too_and_cancels_get_what_they_removed(tmp_path: Path) -> None:
+    """Binary before version 11: cancels have no price (template 51)."""
+    settings, history = BulkSettings(2_000, 20, generation="position", loss=0.01, seed=5), BookHistory()
+    write_capture(settings, tmp_path / "day", history=history)
+    ids = generate_listing(settings, np.random.default_rng([5, 0])).security_id.tolist()
+    twins, completed = Twins(LiveDay(tmp_path / "day", "sbe", history, ids)), 0
+    for packets in twins.day.packets(numbers(5, 60)):
+        twins.receive(packets, numbers(5, 20))
+        completed += twins.completed
+    assert twins.early.packets > 200 and twins.compared > 50 and completed > 50
 
 
 def test_every_change_of_a_book_is_reported_once(whole_day: LiveDay) -> None:

@@ -125,8 +125,7 @@ class ChannelFeed:
     def start_early_books(self) -> None:
         """Have books updated as packets are received (Binary only): see `EarlyBooks`."""
         if self.key.protocol == "sbe" and self.early is None:
-            arbiter = self.session.arbiter(self._session_key)
-            self.early = EarlyBooks(self.channel, arbiter, Layout(self._schema), len(self._streams))
+            self.early = EarlyBooks(self.session, self._session_key, Layout(self._schema))
             self.early.arm()
 
     def line_number(self, line: FeedLine) -> int:
@@ -270,15 +269,10 @@ class ChannelFeed:
 
     def early_changes(self) -> list[BookChanged]:
         """The books that were changed as packets were received, since it was last called."""
-        found = self.early.take_changes() if self.early is not None else []
+        if self.early is None:
+            return []
+        symbol_of = self.channel.state.instruments.symbol_of
         return [
-            BookChanged(
-                self.key,
-                change.instrument_id,
-                self.symbol_of(change.instrument_id),
-                change.sequence,
-                change.ts_recv,
-                bool(change.flags & LAST),
-            )
-            for change in found
+            BookChanged(self.key, number, symbol_of(number), sequence, ts_recv, flags & LAST != 0)
+            for number, sequence, ts_recv, flags in self.early.take_changes()
         ]

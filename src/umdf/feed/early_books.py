@@ -1,6 +1,6 @@
 """Books of a Binary channel that are updated as packets are received, before the session has processed them.
 
-    early = EarlyBooks(channel, arbiter, layout, line_count)
+    early = EarlyBooks(session, key, layout)
     early.arm()                         # after the session has processed everything that was received
     early.apply(packet, size, line)     # in the order in which the session will get it; the receiver's kernel does this
     early.take_changes()                # books that were changed
@@ -14,21 +14,19 @@ trades) is its own, and later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umdf.book import memory_layout_kernel as k
-from umdf.book.engine import Books
 from umdf.book.live import PacketReader
 from umdf.book.outcomes import REMOVED_DTYPE
 from umdf.buffers import buffer_address
 from umdf.feed import early_books_kernel as e
 from umdf.sync.arbitration import state_kernel as w
-from umdf.sync.arbitration.arbiter import LineArbiter
 from umdf.sync.channel import Channel
+from umdf.sync.session import ChannelKey, Session
 from umdf.wire.sbe.layout import Layout
 
 # Messages that do nothing to books but what their rows say. Not among them: definitions, statuses and phases (7, 11),
@@ -55,39 +53,33 @@ class StopReason(IntEnum):
     IMPOSSIBLE = e.IMPOSSIBLE
 
 
-@dataclass(frozen=True)
-class EarlyChange:
-    instrument_id: int
-    sequence: int
-    ts_recv: int
-    flags: int  # of the last update
-
-
 class EarlyBooks:
     """Of one channel."""
 
-    def __init__(self, channel: Channel, arbiter: LineArbiter, layout: Layout, line_count: int) -> None:
-        """`line_count`: of lines as the session numbers them."""
-        self._channel, self._arbiter, self._line_count = channel, arbiter, line_count
+    def __init__(self, session: Session, key: ChannelKey, layout: Layout) -> None:
+        """Of a Binary channel of the session."""
+        self._session, self._key = session, key
         self.reports_changes = False  # from the next `arm` on
         self._reader = PacketReader(layout)
         self._table = np.zeros(e.TABLE_WORDS, np.int64)
+        self._table_view = self._table.data
         self._keys = np.zeros((e.REMEMBERED, 2), np.int64)
         self._plain, self._lines = np.zeros(e.TEMPLATES, np.uint8), np.zeros(e.MAX_LINES, np.int64)
         self._plain[list(PLAIN_TEMPLATES)] = 1
         self._changes = np.zeros((e.MAX_CHANGES, e.CHANGE_WORDS), np.int64)
         self._removed = np.zeros(e.MAX_REMOVED, REMOVED_DTYPE)
-        self._table[e.CHANNEL] = channel.number
+        self._table[e.CHANNEL] = key[1]
         for word, array in ((e.KEYS, self._keys), (e.PLAIN, self._plain), (e.LINES, self._lines)):
             self._table[word] = buffer_address(array)
         self.address = buffer_address(self._table)
-        self._books: Books | None = None  # those that the table is about
+        self._channel: Channel | None = None  # that the table is about, and the states of its books
         self._states: NDArray[np.int64] | None = None
 
     def arm(self) -> bool:
         """Allow updates to be applied, if the session has nothing pending and knows where the stream is; returns
         whether they are."""
-        channel, words, table = self._channel, self._arbiter.words, self._table
+        channel, table = self._session.channels[self._key], self._table
+        words = self._session.arbiter(self._key).words
         table[[e.FIRST, e.NEXT]] = 0
         is_waiting = words[w.HELD + w.S_ALIVE] or words[w.ASIDE + w.S_ALIVE] or words[w.REVEAL_COUNT]
         next_sequence = int(words[w.EXPECTED])
@@ -99,9 +91,9 @@ class EarlyBooks:
         if lines[:, w.L_MISALIGNED].any():
             return False
         self._lines[:] = 0
-        known = lines[(lines[:, w.L_EPOCH] == words[w.EPOCH]) & (lines[:, w.L_ID] < self._line_count)]
+        known = lines[(lines[:, w.L_EPOCH] == words[w.EPOCH]) & (lines[:, w.L_ID] < e.MAX_LINES)]
         self._lines[known[:, w.L_ID]] = 1
-        self._books, self._states = channel.books, channel.trust.all_states()
+        self._channel, self._states = channel, channel.trust.all_states()
         self._reader.attach(channel.books)
         books = channel.books.arenas.table
         books[k.DEPTH], books[k.REMOVED], books[k.REMOVED_COUNT] = 0, buffer_address(self._removed), 0
@@ -120,20 +112,22 @@ class EarlyBooks:
     def disarm(self) -> None:
         """Before the session processes what was received."""
         self._table[e.IS_ARMED] = 0
-        if self._books is None:
+        if self._channel is None:
             return
-        words, self._books, self._states = self._books.arenas.table, None, None
+        channel, self._channel, self._states = self._channel, None, None
+        words = channel.books.arenas.table
         if words[k.REMOVED_COUNT]:
-            self._channel.note_early(self._removed[: words[k.REMOVED_COUNT]])
+            channel.note_early(self._removed[: words[k.REMOVED_COUNT]])
         words[k.REMOVED] = words[k.REMOVED_COUNT] = 0
 
-    def take_changes(self) -> list[EarlyChange]:
-        """The books that were changed since it was last called: one change for each book of a packet."""
-        count = int(self._table[e.CHANGE_COUNT])
+    def take_changes(self) -> list[list[int]]:
+        """The books that were changed since it was last called, one change for each book of a packet: the instrument,
+        the sequence, the receive time, and the flags of the last update."""
+        count = self._table_view[e.CHANGE_COUNT]
         if not count:
             return []
-        self._table[e.CHANGE_COUNT] = 0
-        return [EarlyChange(*row) for row in self._changes[:count].tolist()]
+        self._table_view[e.CHANGE_COUNT] = 0
+        return self._changes[:count].tolist()
 
     @property
     def is_armed(self) -> bool:

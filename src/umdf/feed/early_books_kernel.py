@@ -34,44 +34,8 @@ from umdf.sync.arbitration.state_kernel import REMEMBERED as ARBITER_REMEMBERED
 from umdf.sync.arbitration.state_kernel import RING
 from umdf.sync.raw_units_kernel import SENDING_TIME_AT, content_key
 from umdf.sync.template_scan_kernel import FRAMING, TEMPLATE, framed_until_end
-from umdf.transport.udp_receiver_kernel import (
-    BUFFER as RX_BUFFER,
-)
-from umdf.transport.udp_receiver_kernel import (
-    BURST as RX_BURST,
-)
-from umdf.transport.udp_receiver_kernel import (
-    END as RX_END,
-)
-from umdf.transport.udp_receiver_kernel import (
-    FLOW as RX_FLOW,
-)
-from umdf.transport.udp_receiver_kernel import (
-    POLL_BYTES as RX_POLL_BYTES,
-)
-from umdf.transport.udp_receiver_kernel import (
-    POLL_COUNT as RX_POLL_COUNT,
-)
-from umdf.transport.udp_receiver_kernel import (
-    POLLS as RX_POLLS,
-)
-from umdf.transport.udp_receiver_kernel import (
-    ROWS as RX_ROWS,
-)
-from umdf.transport.udp_receiver_kernel import (
-    START as RX_START,
-)
-from umdf.transport.udp_receiver_kernel import (
-    TIMEOUT_MS as RX_TIMEOUT_MS,
-)
-from umdf.transport.udp_receiver_kernel import (
-    TS_NS as RX_TS_NS,
-)
-from umdf.transport.udp_receiver_kernel import (
-    has_room,
-    poll,
-    receive_burst,
-)
+from umdf.transport import udp_receiver_kernel as u
+from umdf.transport.udp_receiver_kernel import has_room, poll, receive_burst
 from umdf.wire.sbe.tables_kernel import MAX_PACKET_BYTES, PACKET_HEADER
 
 # The table of a channel. FIRST, NEXT: the sequences that were applied since it was armed, and the next one. LATEST_GAP:
@@ -100,6 +64,7 @@ MAX_REMOVED = 8_192
 F_TABLE, F_LINE = 0, 1
 FLOW_WORDS = 2
 MAY_WAIT, AT_ONCE = -1, -2
+BATCH_MS = 5  # what was received is processed together after this time, unless the session is needed sooner
 # Why `receive_early` returns.
 TIMED_OUT, WOKEN, FULL, SESSION_NEEDED, CHANGED = range(5)
 
@@ -245,12 +210,12 @@ def apply_early(e, packet, size, line, ts_recv):
 @inlined
 def _apply_received(table, flows, row):
     """A packet that was just received; returns whether the session is needed now."""
-    flow = flows + 8 * FLOW_WORDS * load_i64(get(table, RX_FLOW), 8 * row)
+    flow = flows + 8 * FLOW_WORDS * load_i64(get(table, u.FLOW), 8 * row)
     e, line = get(flow, F_TABLE), get(flow, F_LINE)
     if e == 0:
         return line == AT_ONCE
-    start, end = load_i64(get(table, RX_START), 8 * row), load_i64(get(table, RX_END), 8 * row)
-    return apply_early(e, get(table, RX_BUFFER) + start, end - start, line, load_i64(get(table, RX_TS_NS), 8 * row))
+    start, end = load_i64(get(table, u.START), 8 * row), load_i64(get(table, u.END), 8 * row)
+    return apply_early(e, get(table, u.BUFFER) + start, end - start, line, load_i64(get(table, u.TS_NS), 8 * row))
 
 
 @kernel
@@ -271,17 +236,18 @@ def apply_rows_early(buffer, starts, ends, ts_ns, flow, rows, flows):
 @kernel
 def receive_early(table, flows, is_waiting_for_changes, until_ns):
     """Receive behind what is there, and apply it, until the session is needed, the memory is full, nothing comes for
-    TIMEOUT_MS, or a packet was received after `until_ns`; or until books have changed, if someone waits for that."""
-    polls, count, is_needed = get(table, RX_POLLS), get(table, RX_POLL_COUNT), False
-    timeout_ms = np.int32(get(table, RX_TIMEOUT_MS))
+    TIMEOUT_MS, or BATCH_MS have passed since the first packet, or `until_ns`; or, if someone waits for that, until
+    something was received."""
+    polls, count, is_needed = get(table, u.POLLS), get(table, u.POLL_COUNT), False
+    timeout_ms = get(table, u.TIMEOUT_MS)
     while has_room(table):
-        if poll(polls, np.uint64(count), timeout_ms) <= 0:
+        if poll(polls, np.uint64(count), np.int32(timeout_ms)) <= 0:
             return SESSION_NEEDED if is_needed else TIMED_OUT
-        is_more, row = False, get(table, RX_ROWS)
+        is_more, row = False, get(table, u.ROWS)
         for entry in range(1, count):
-            if load_u16(polls, RX_POLL_BYTES * entry + 6) and has_room(table):
-                is_more |= receive_burst(table, entry) == RX_BURST
-                while row < get(table, RX_ROWS):
+            if load_u16(polls, u.POLL_BYTES * entry + 6) and has_room(table):
+                is_more |= receive_burst(table, entry) == u.BURST
+                while row < get(table, u.ROWS):
                     is_needed |= _apply_received(table, flows, row)
                     row += 1
         if load_u16(polls, 6) != 0:
@@ -289,9 +255,11 @@ def receive_early(table, flows, is_waiting_for_changes, until_ns):
         if is_needed:  # with everything that has come by now
             if not is_more:
                 return SESSION_NEEDED
-            timeout_ms = np.int32(0)
-        elif row > 0 and load_i64(get(table, RX_TS_NS), 8 * (row - 1)) >= until_ns:
-            return TIMED_OUT
-        elif is_waiting_for_changes and row > 0:
-            return CHANGED
+            timeout_ms = np.int64(0)
+        elif row > 0:
+            timeout_ms, times = min(timeout_ms, np.int64(BATCH_MS)), get(table, u.TS_NS)
+            if load_i64(times, 8 * (row - 1)) >= min(until_ns, load_i64(times, 0) + 1_000_000 * BATCH_MS):
+                return TIMED_OUT
+            if is_waiting_for_changes:
+                return CHANGED
     return FULL

@@ -47,7 +47,6 @@ from umdf.transport.udp_receiver import ReceivedPackets, ReceiverSettings, UdpRe
 
 POLL_S = 0.02  # the wait for the other line: gaps are not found later than that (13.7)
 NO_FLOWS = np.zeros((0, k.FLOW_WORDS), np.int64)
-BATCH_NS = 5_000_000  # what was received is processed together after this time, unless it is needed sooner
 
 
 class RecoverySource(Protocol):
@@ -116,7 +115,7 @@ class Live:
         self._line_silence = LineSilence(now_ns)
         self._subscriptions: list[Subscription] = []
         self._reports_changes = False
-        self._flows, self._due_ns = NO_FLOWS, 0  # when what was received has to be processed; 0: nothing was
+        self._flows = NO_FLOWS
         self.recorder = Recorder(Path(record), self._recorded_lines()) if record is not None else None
         self._is_closed = False
         try:
@@ -210,20 +209,18 @@ class Live:
     def poll(self, timeout_s: float) -> int:
         """Receive what has come, or wait for it, and process it; returns the number of packets. If books have changed
         and a loop waits for that, it returns at once: what else the packets bring is processed by a later call."""
-        receiver, until_ns, is_due = self.receiver, time.time_ns() + int(timeout_s * 1e9), False
-        while not is_due and not receiver.is_collected:
+        receiver, until_ns, outcome = self.receiver, time.time_ns() + int(timeout_s * 1e9), k.CHANGED
+        while outcome == k.CHANGED and not receiver.is_collected:
             if len(receiver.names) != len(self._flows):
                 self._flows = self.client.early_flows(receiver.names)
-            now_ns = time.time_ns()
-            end_ns = min(until_ns, self._due_ns or now_ns + BATCH_NS) if receiver.received_here else until_ns
-            timeout_ms = max(0, (end_ns - now_ns + 999_999) // 1_000_000)
-            arguments = buffer_address(self._flows), int(self._reports_changes), end_ns
+            timeout_ms = max(0, (until_ns - time.time_ns() + 999_999) // 1_000_000)
+            if receiver.received_here:
+                timeout_ms = min(timeout_ms, k.BATCH_MS)
+            arguments = buffer_address(self._flows), int(self._reports_changes), until_ns
             outcome = receiver.receive_here(k.receive_early, timeout_ms, *arguments)
-            if self._reports_changes and self._report_changes():
+            is_waited_for = self._reports_changes and self._report_changes()
+            if self._is_closed or (is_waited_for and outcome == k.CHANGED):
                 return receiver.received_here
-            self._due_ns = self._due_ns or time.time_ns() + BATCH_NS
-            is_due = outcome not in (k.CHANGED, k.TIMED_OUT) or time.time_ns() >= min(until_ns, self._due_ns)
-        self._due_ns = 0
         return self.process(receiver.take_received(), self._now_ns())
 
     def _report_changes(self) -> bool:
