@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -239,6 +241,43 @@ def test_a_full_disk_stops_the_recorder_and_not_the_books(day: LiveDay, tmp_path
     assert status.state == FeedState.LIVE and live.recorder is not None and live.recorder.failure
     assert health([status], live.recorder.failure)[0] is False
     live.close()
+
+
+def test_the_command_goes_on_without_a_recorder_that_stopped_and_says_so_at_the_end(
+    day: LiveDay, tmp_path: Path
+) -> None:
+    channels = on_free_ports(day)
+    (tmp_path / "channels.toml").write_text(format_channels(channels))
+    words = [sys.executable, "-m", "umdf", "feed", "--channels", str(tmp_path / "channels.toml"), "--json"]
+    limit = 64 << 10  # bytes of a file, instead of a full disk
+    words += ["--record", str(tmp_path / "recording"), "--interval-s", "0.1", "--log", str(tmp_path / "feed.log")]
+    client = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+    assert client.stdout is not None
+    records, is_enough = (json.loads(line) for line in client.stdout), threading.Event()
+
+    def send() -> None:
+        with UdpReplay(addresses(channels)) as target:
+            while not is_enough.is_set():
+                for packets in day.packets(iter(lambda: 200, None)):
+                    target.send(packets)
+                    time.sleep(0.002)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    stopped = next(record for record in records if record["type"] == "recorder")
+    packets = [record["packets"] for record in itertools.islice((r for r in records if r["type"] == "status"), 5)]
+    is_enough.set()
+    sender.join()
+    client.send_signal(signal.SIGINT)
+    _, errors = client.communicate(timeout=DEADLINE_S)
+    said = "recording stopped: cannot write the capture: File too large; check the free disk space"
+    assert stopped["text"] == said
+    assert packets[-1] > packets[0], "it still receives"
+    error = json.loads(errors)
+    assert (error["error"], error["exit_code"], client.returncode) == (said, 3, 3)
 
 
 def test_metrics_and_health_are_served_on_loopback(day: LiveDay) -> None:

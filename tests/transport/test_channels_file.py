@@ -46,6 +46,7 @@ def test_what_is_absent_has_a_default(tmp_path: Path) -> None:
     assert [(stream, line.line, line.interface) for stream, line in channel.lines()] == [
         ("incremental", "A", "127.0.0.1"), ("incremental", "B", "127.0.0.1")
     ]  # fmt: skip
+    (tmp_path / "t.xml").touch()
     (fast,) = read_channels(
         written(tmp_path, protocol='"fast"', schema='"t.xml"', interface='{A="10.0.0.1",B="10.1.0.1"}')
     )
@@ -73,7 +74,11 @@ def test_what_is_absent_has_a_default(tmp_path: Path) -> None:
         ({"interface": '"eth0"'}, 'invalid interface = "eth0"; expected the IPv4 address of a network interface'),
         ({"interface": '{ A = "10.0.0.1" }'}, 'invalid interface.B = ""'),
         ({"snapshots": "{}"}, "unknown key: snapshots; did you mean snapshot?"),
-        ({"snapshot": '{ A = "224.0.20.72:20001" }'}, "224.0.20.72:20001 is listed twice"),
+        (
+            {"snapshot": '{ A = "224.0.20.72:20001" }'},
+            "20001 is listed twice: channel 72 (sbe) incremental.A and channel 72 (sbe) snapshot.A",
+        ),
+        ({"schema": '"absent.xml"'}, 'channel 72: invalid schema = "absent.xml"'),
         ({"number": "72\n[[channel"}, "invalid TOML"),
     ],
 )

@@ -146,8 +146,12 @@ def test_a_multicast_group_is_joined_on_its_interface(sender: socket.socket) -> 
 @pytest.mark.parametrize(
     ("address", "interface", "reason"),
     [
-        ("192.0.2.1", LOOPBACK, r"cannot receive 192\.0\.2\.1:\d+: Cannot assign requested address; check the addr"),
-        ("239.255.82.67", "192.0.2.1", r"cannot receive 239\.255\.82\.67:\d+ on interface 192\.0\.2\.1: "),
+        (
+            "192.0.2.1",
+            LOOPBACK,
+            r"cannot receive A at 192\.0\.2\.1:\d+: Cannot assign requested address; check the addr",
+        ),
+        ("239.255.82.67", "192.0.2.1", r"cannot receive A at 239\.255\.82\.67:\d+ on interface 192\.0\.2\.1: "),
     ],
 )
 def test_an_address_that_cannot_be_received_is_an_error(address: str, interface: str, reason: str) -> None:

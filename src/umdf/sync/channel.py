@@ -191,21 +191,17 @@ class Channel:
         if not self._definitions.verify(found, self.gaps) or self.epoch is None:
             return
         made_up = self._definitions.never_defined(found, self.state.instruments, self.ts_send) & self.instrument_ids()
-        lacking = set[int]()
-        if has_definition_gap:
-            # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
-            left = self._updates.deleted.keys() & self.instrument_ids()
-            lacking = {*self.state.instruments.ids(), *left} - found.instrument_ids
-        if gone := sorted(lacking | made_up):
+        # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
+        left = self._updates.deleted.keys() & self.instrument_ids()
+        known = {*self.state.instruments.ids(), *left} if has_definition_gap else set[int]()
+        if gone := sorted((known - found.instrument_ids) | made_up):
             self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, gone))
             for number in made_up:
                 del self._updates.deleted[number]
 
     def _note_undefined(self) -> None:
         if self.trust.created and self.ts_send != NULL:
-            defined = self.state.instruments
-            undefined = (number for number in self.trust.created if number not in defined)
-            self._definitions.note_undefined(undefined, self.ts_send)
+            self._definitions.note_undefined(self.trust.created, self.state.instruments, self.ts_send)
             self.trust.created.clear()
 
     def apply_snapshots(self, snapshots: Snapshots, received: int | NDArray[np.int64] | None = None) -> None:

@@ -210,7 +210,6 @@ class _Table:
         streams = {stream: self._lines(stream) for stream in STREAMS if stream in self.values}
         if not streams:
             self._refuse("has no stream", f"for example incremental = {{ A = {EXAMPLE} }}")
-        schema = self._text("schema")
         return ChannelAddresses(
             self._number(),
             self._choice("protocol", PROTOCOLS),
@@ -218,7 +217,7 @@ class _Table:
             self._choice("book", BOOKS, "mbo"),
             self._text("name"),
             self._heartbeat_s(),
-            self.file.parent / schema if schema else None,
+            self._schema(),
         )
 
     def _refuse(self, reason: str, hint: str) -> NoReturn:
@@ -249,6 +248,14 @@ class _Table:
         if not isinstance(value, str):
             self._refuse_value(key, value, "a text")
         return value
+
+    def _schema(self) -> Path | None:
+        """Relative to the channels file."""
+        schema = self._text("schema")
+        path = self.file.parent / schema
+        if schema and not path.is_file():
+            self._refuse_value("schema", schema, f"a file; there is none at {path}")
+        return path if schema else None
 
     def _choice(self, key: str, choices: tuple[str, ...], default: str | None = None) -> str:
         value = self.values.get(key, default)
@@ -301,7 +308,8 @@ def _refuse_duplicates(file: Path, channels: list[ChannelAddresses]) -> None:
         if identity in found:
             raise ConfigError(f"{file}: {identity} is listed twice", "merge its tables")
         found[identity] = identity
-        for _, line in channel.lines():
+        for stream, line in channel.lines():
+            place = f"{identity} {stream}.{line.line}"
             if str(line) in found:
-                raise ConfigError(f"{file}: {line} is listed twice: in {found[str(line)]} and {identity}", "fix one")
-            found[str(line)] = identity
+                raise ConfigError(f"{file}: {line} is listed twice: {found[str(line)]} and {place}", "fix one")
+            found[str(line)] = place

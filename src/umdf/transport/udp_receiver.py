@@ -115,7 +115,7 @@ class UdpReceiver:
 
     def join(self, name: Hashable, line: LineAddress) -> None:
         """Receive a line: join its multicast group, or bind its unicast address."""
-        found = _open_socket(line, self.settings.buffer_bytes)
+        found = _open_socket(name, line, self.settings.buffer_bytes)
         # Linux doubles the size for its own bookkeeping, and reports the double (socket(7)).
         granted = found.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
@@ -328,7 +328,7 @@ class UdpReceiver:
         return ReceivedPackets(buffer, start, end, ts_ns, flow.astype(np.uint16), self.names)
 
 
-def _open_socket(line: LineAddress, buffer_bytes: int) -> socket.socket:
+def _open_socket(name: Hashable, line: LineAddress, buffer_bytes: int) -> socket.socket:
     found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         try:
@@ -347,5 +347,7 @@ def _open_socket(line: LineAddress, buffer_bytes: int) -> socket.socket:
     except OSError as error:
         found.close()
         where = f"{line} on interface {line.interface}" if line.is_multicast else str(line)
-        raise ConfigError(f"cannot receive {where}: {error.strerror}", "check the addresses in --channels") from None
+        raise ConfigError(
+            f"cannot receive {name} at {where}: {error.strerror}", "check the addresses in --channels"
+        ) from None
     return found

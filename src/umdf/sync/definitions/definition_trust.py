@@ -84,10 +84,11 @@ class DefinitionTrust:
 
     # Instruments that damaged packets have made up.
 
-    def note_undefined(self, instrument_ids: Iterable[int], ts_send: int) -> None:
-        """Instruments of which something was received, but no definition. It may be missing, or still to come."""
+    def note_undefined(self, instrument_ids: Iterable[int], defined: Instruments, ts_send: int) -> None:
+        """Instruments of which something was received. Without a definition, that may be missing, or still to come."""
         for number in instrument_ids:
-            self._undefined.setdefault(number, ts_send)
+            if number not in defined:
+                self._undefined.setdefault(number, ts_send)
 
     def never_defined(self, found: InstrumentList, defined: Instruments, ts_send: int) -> set[int]:
         """Those that do not exist: a list that is verified, and was sent well after something was received of them,
