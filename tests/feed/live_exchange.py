@@ -58,13 +58,13 @@ class LiveMarket:
         channels: tuple[ChannelSettings, ...],
         faults: Faults | None = None,
         also: list[OpenLine] | None = None,
-        host: str = LOOPBACK,
+        addresses: tuple[ChannelAddresses, ...] | None = None,
         **more: Any,
     ) -> None:
         """`also`: sinks that get everything, before the faults."""
         self.settings = ExchangeSettings(
             channels,
-            addresses_of(channels, host),
+            addresses or addresses_of(channels),
             **{"instruments": 100, "messages_per_s": 400, "faults": faults} | more,
         )
         self.history = BookHistory()

@@ -192,9 +192,9 @@ class Follower:
         self.now_ns = max(self.now_ns, now_ns)
         for report in self.client.advance(self.now_ns):
             self.events += report.events
-        self._compare()
+        self.compare()
 
-    def _compare(self) -> None:
+    def compare(self) -> None:
         channel = self.feed.channel
         if channel.epoch is None:
             return

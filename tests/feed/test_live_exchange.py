@@ -13,7 +13,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from feed.live_exchange import MS, SECOND_NS, CheckedClient, LiveMarket
+from feed.live_exchange import MS, SECOND_NS, CheckedClient, LiveMarket, addresses_of
 
 from umdf.exchange.live import schedule as s
 from umdf.exchange.matching import memory_layout_kernel as k
@@ -189,7 +189,7 @@ def _read_live_channels(lines: object, found: set[str]) -> None:
 
 def test_streams_of_multicast_groups_are_left_and_joined_again() -> None:
     """On the loopback interface with a TTL of 0: nothing leaves this machine."""
-    market = LiveMarket(BY_ORDER, LOSSES, host="239.255.82.70")
+    market = LiveMarket(BY_ORDER, LOSSES, addresses=addresses_of(BY_ORDER, "239.255.82.70"))
     market.run_alone(OPENING_S)
     with CheckedClient(market) as client:
         client.run(1)

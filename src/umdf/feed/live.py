@@ -28,11 +28,12 @@ from umdf.book.views import Book
 from umdf.buffers import buffer_address
 from umdf.errors import CaptureError
 from umdf.feed import early_books_kernel as k
-from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings
+from umdf.feed.channel_feed import SILENT_HEARTBEATS, ChannelFeed, ChannelTotals, FeedSettings
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import ChannelReport, FeedClient
 from umdf.feed.events import EpochStarted, FeedEvent, GapOpened, RecorderStopped
 from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine
+from umdf.feed.line_silence import LineSilence
 from umdf.feed.recorder import Recorder
 from umdf.feed.replay_source import ReplaySource
 from umdf.feed.subscriptions import Callback, Subscription, check_schema
@@ -111,6 +112,7 @@ class Live:
         self._sources = [*sources, *([self.replay] if self.replay is not None else [])]
         self._addresses = {line: where for feed in self.client.feeds.values() for line, where in feed.lines.items()}
         self._joined: set[FeedLine] = set()
+        self._line_silence = LineSilence(now_ns)
         self._subscriptions: list[Subscription] = []
         self._reports_changes = False
         self._flows = NO_FLOWS
@@ -192,9 +194,11 @@ class Live:
 
     def notices(self) -> list[str]:
         """Warnings about this machine, the traffic and the recording."""
+        limits_s = {key: SILENT_HEARTBEATS * feed.addresses.heartbeat_s for key, feed in self.client.feeds.items()}
         notices = [
             *self.receiver.notices(),
             *(n for feed in self.client.feeds.values() for n in feed.session.notices()),
+            *self._line_silence.notices(self.receiver.counts(), self._joined, limits_s),
         ]
         if self.recorder is not None and self.recorder.failure:
             notices.append(f"recording stopped: {self.recorder.failure}")

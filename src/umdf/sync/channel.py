@@ -35,6 +35,7 @@ from umdf.sync.definitions.definition_trust import DefinitionTrust, deletions
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import Gap, GapCause, GapLedger
 from umdf.sync.gated_updates import GatedUpdates
+from umdf.sync.look_ahead import LookAhead
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.trust import Trust, unverified
@@ -60,8 +61,7 @@ class Channel:
         if self._notes_cancels:
             self._updates.removed = []
         self.books, self.trust, self.phases = self._updates.books, self._updates.trust, self._updates.phases
-        self.state = state
-        self._definitions = DefinitionTrust()
+        self.state, self.ahead, self._definitions = state, LookAhead(self.trust), DefinitionTrust()
         self._queue.clear()
 
     # Input, in the order of the incremental stream.
@@ -229,10 +229,6 @@ class Channel:
         """No more units will be applied: the order of arrival does not matter any more."""
         self._queue.ignore_arrival()
         self._use_snapshots()
-
-    def look_ahead(self, events: Events) -> None:
-        """Units after those that are applied: they may show that losses before did not concern a book."""
-        self.trust.verify_ahead(events, self.epoch or 0, self.sequence)
 
     def finish(self) -> None:
         """No more units will come. A snapshot that is ahead shows that units before it are missing."""

@@ -316,6 +316,8 @@ class Session:
         # By time, nobody knows whether what is missing was sent before or after the requested moment.
         if not feed.is_past and (limit is None or gap.first <= limit) and gap.epoch == feed.channel.epoch:
             feed.channel.open_gap(gap)
+        elif feed.is_past:
+            feed.channel.ahead.contradict(gap.first, gap.last)
 
     def _apply(self, key: ChannelKey, feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> None:
         is_late = bool(delivery.result.is_late[rows[0]])
@@ -324,7 +326,7 @@ class Session:
             damaged = damaged | _is_of_another_epoch(feed, delivery, rows)
         events, later = delivery.events.of_units(rows), None
         if feed.is_past and not is_late:
-            return feed.channel.look_ahead(events.of_units(~damaged))
+            return look_ahead(feed.channel, events.of_units(~damaged))
         if self._until is not None:
             included = self._until.includes(events.units.sequence, events.units.ts_send)
             if not is_late and not included.all():
@@ -335,7 +337,7 @@ class Session:
             events, damaged = events.of_units(included), damaged[included]
         applied = (apply_late if is_late else apply_in_order)(feed.channel, events, damaged)
         if later is not None:
-            feed.channel.look_ahead(later)
+            look_ahead(feed.channel, later)
         if self._observer is not None:
             self._observer(key, applied)
 
@@ -364,6 +366,11 @@ class Session:
         # Before version 15, and in FIX/FAST, nothing states the epoch: what was received before its start is not of it.
         is_current = header.at > feed.epoch_start if header.epoch == NULL else header.epoch == feed.channel.epoch
         return is_current and (self._until is None or self._until.includes_one(header.sequence, header.ts_send))
+
+
+def look_ahead(channel: Channel, events: Events) -> None:
+    """Units after the requested moment, which are not applied."""
+    channel.ahead.add(events, channel.epoch or 0, channel.sequence, channel.ts_send)
 
 
 _NOTHING = DecodedUnits(Events(no_units(), {}), np.zeros(0, np.bool_))

@@ -13,10 +13,9 @@ from umdf.book.outcomes import Outcomes, Stale
 from umdf.book.state_kernel import book_number
 from umdf.buffers import buffer_address
 from umdf.market.families import MBO, NULL
-from umdf.market.rows import ConstantColumns, Events, MemoryColumns, Rows
+from umdf.market.rows import ConstantColumns, MemoryColumns, Rows
 from umdf.sync import update_gate_kernel as k
 from umdf.sync.gaps import Gap
-from umdf.sync.rpt_seq_kernel import SHORT_HISTORY
 
 Numbers = NDArray[np.int64]
 LENDING = ord("L")
@@ -55,7 +54,6 @@ class BookTrust:
         self.states = _new_states(books.arenas.book_capacity)
         self.created: list[int] = []  # instruments that have a book since somebody last looked
         self.is_incomplete = False  # whether trades of instruments without a book may be missing
-        self._seen_ahead = set[object]()  # books of which a later update was seen; NULL: nothing more is looked at
         self._arguments, self._absent = np.zeros(k.GATE_ARGUMENTS, np.int64), ConstantColumns()
         self._address = buffer_address(self._arguments)
 
@@ -161,29 +159,6 @@ class BookTrust:
         chosen = (states[:, k.S_APPLIED] >= sequence) | ((headers["alive"] != 0) & (is_named | is_for_all))
         states[chosen, k.S_STALE], states[chosen, k.S_INCOMPLETE] = reason, 1
         states[chosen, k.S_APPLIED] = np.maximum(states[chosen, k.S_APPLIED], sequence)
-
-    def verify_ahead(self, events: Events, epoch: int, sequence: int) -> None:
-        """Later updates, which are not applied: the first one of a book, if it follows by RptSeq, shows that the book
-        is right as of this sequence."""
-        rows = events.rows("mbo")
-        rows = rows.take(events.units.seq_version[rows.unit] == epoch)
-        ids, lending, rpt_seq = rows.column("instrument_id"), rows.column("venue") == ord("L"), rows.column("rpt_seq")
-        if NULL in self._seen_ahead:
-            return
-        if (ids == NULL).any():  # a channel reset: RptSeq starts again
-            self._seen_ahead.add(NULL)
-            end = int(np.argmax(ids == NULL))
-            ids, lending = ids[:end], lending[:end]
-        for row in np.unique(ids << 1 | lending, return_index=True)[1].tolist():
-            book = int(ids[row]), bool(lending[row])
-            number = self.number_of(*book)
-            if number < 0 or book in self._seen_ahead:
-                continue
-            self._seen_ahead.add(book)
-            state, known = self.states[number], int(self.states[number, k.S_RPT_SEQ])
-            is_ambiguous = state[k.S_AMBIGUOUS] > state[k.S_VERIFIED]
-            if known > SHORT_HISTORY and rpt_seq[row] == known + 1 and not (state[k.S_STALE] or is_ambiguous):
-                state[k.S_VERIFIED] = max(int(state[k.S_VERIFIED]), sequence)
 
     def is_known(self, number: int, rpt_seq: int) -> bool:
         """Whether a book is not stale, and its last update is this one."""

@@ -26,6 +26,7 @@ from umdf.sync import (
     channel,
     gaps,
     gated_updates,
+    look_ahead,
     phase_trust,
     raw_units,
     session,
@@ -49,7 +50,7 @@ def _plain_trust(found: trust.BookTrust) -> list[Any]:
     """Only of the books that there are, which have other numbers when they come back."""
     numbers = np.flatnonzero(found._books.arenas.headers["alive"])
     found._grow()
-    return [found._books, found.states[numbers], found.is_incomplete, found._seen_ahead]
+    return [found._books, found.states[numbers], found.is_incomplete, found.created]
 
 
 def _trust_of(plain: list[Any]) -> trust.BookTrust:
@@ -57,7 +58,7 @@ def _trust_of(plain: list[Any]) -> trust.BookTrust:
     found = trust.BookTrust(books)
     found._grow()
     found.states[np.flatnonzero(books.arenas.headers["alive"])] = states
-    found.is_incomplete, found._seen_ahead = rest
+    [found.is_incomplete, found.created] = rest
     return found
 
 
@@ -78,8 +79,8 @@ ALL_ATTRIBUTES = (
     definition_trust.DefinitionTrust, gaps.Gap, gaps.GapCause, gaps.GapLedger, gaps.LossTimes,
     gated_updates.GatedUpdates,
     instruments.Definition, instruments.DefinitionHistory, list_loops.InstrumentList, list_loops.ListLoops,
-    list_loops._Loop, phase_trust.PhaseTrust, phases.Phases, phases._StoredState, Protocol, raw_units.RawUnits,
-    reassembly.Arrival, reassembly.CompletedMessage, reassembly.DroppedMessage, reassembly.Limits,
+    list_loops._Loop, look_ahead.LookAhead, phase_trust.PhaseTrust, phases.Phases, phases._StoredState, Protocol,
+    raw_units.RawUnits, reassembly.Arrival, reassembly.CompletedMessage, reassembly.DroppedMessage, reassembly.Limits,
     reassembly.MessageKey, reassembly.OpenMessage, reassembly.Reassembler, rows.Events, rows.RepeatingGroup, rows.Rows,
     rows.Units, snapshot_queue.SnapshotQueue, snapshot_queue._Waiting, snapshot_stream.EarlySnapshots,
     snapshot_stream.ReceivedPhases, snapshot_stream.ReceivedSnapshot, snapshot_stream.SnapshotHeader,
