@@ -225,6 +225,32 @@ def test_faults_of_the_network_change_nothing_but_that_the_session_is_needed(who
     assert twins.early.packets > 100 and StopReason.NOT_NEXT in twins.stops
 
 
+@pytest.mark.parametrize(
+    ("at", "is_needed", "reason"),
+    [(2, True, StopReason.OTHER_EPOCH), (5, True, StopReason.NOT_NEXT), (0, False, StopReason.NONE)],
+)
+def test_a_packet_of_another_epoch_number_or_channel_changes_no_book(
+    whole_day: LiveDay, at: int, is_needed: bool, reason: StopReason
+) -> None:
+    """In its header; the session has to see it, but one of another channel may wait."""
+    twins, batches = Twins(whole_day), whole_day.packets(iter(lambda: 50, None))
+    while not (twins.early.is_armed and twins.early.packets > 500):
+        twins.receive(next(batches), iter(lambda: 50, None))
+    packets = next(batches)
+    sequences = np.array([int.from_bytes(packets.buffer[start + 4 : start + 8].tobytes(), "little")
+                          for start in packets.start.tolist()])  # fmt: skip
+    is_incremental = np.array([getattr(name, "stream", "") == "incremental" for name in packets.names])[packets.flow]
+    (row, *_) = np.flatnonzero(is_incremental & (sequences == twins.feed.channel.sequence + 1))
+    damaged = packets.take(np.array([row]))
+    buffer = damaged.buffer.copy()
+    buffer[damaged.start[0] + at] ^= 1
+    damaged = ReceivedPackets(buffer, damaged.start, damaged.end, damaged.ts_ns, damaged.flow, damaged.names)
+    before, books = twins.early.packets, [content(twins.feed, number) for number in whole_day.instrument_ids]
+    assert twins.client.apply_early(damaged) == is_needed and twins.early.stop_reason == reason
+    assert twins.early.packets == before
+    assert [content(twins.feed, number) for number in whole_day.instrument_ids] == books
+
+
 def test_a_tapped_client_and_a_fast_channel_have_no_early_books(whole_day: LiveDay, tmp_path: Path) -> None:
     tapped = FeedClient(whole_day.channels, tap=lambda _: None)
     tapped.start_early_books()

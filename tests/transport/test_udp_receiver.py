@@ -11,6 +11,7 @@ import pytest
 from feed.free_ports import free_udp_ports
 
 from umdf.errors import ConfigError
+from umdf.transport import udp_receiver_kernel as k
 from umdf.transport.channels_file import LineAddress
 from umdf.transport.udp_receiver import ReceivedPackets, ReceiverSettings, UdpReceiver
 
@@ -158,3 +159,40 @@ def test_an_address_that_cannot_be_received_is_an_error(address: str, interface:
     (port,) = free_udp_ports(1)
     with UdpReceiver() as receiver, pytest.raises(ConfigError, match=reason):
         receiver.join("A", LineAddress("A", address, port, interface))
+
+
+def test_the_callers_thread_receives_and_the_receivers_own_stands_in(sender: socket.socket) -> None:
+    first_port, second_port = free_udp_ports(2)
+    with UdpReceiver() as receiver:
+        receiver.join("A", LineAddress("A", LOOPBACK, first_port))
+        sender.sendto(b"by the thread", (LOOPBACK, first_port))
+        deadline = time.monotonic() + DEADLINE_S
+        while receiver.counts()["A"].packets < 1 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        receiver.receive_here(k.receive, 0)
+        receiver.join("B", LineAddress("B", LOOPBACK, second_port))  # in this thread, from now on
+        sender.sendto(b"while it waits", (LOOPBACK, first_port))
+        receiver.receive_here(k.receive, 1_000)
+        found = [row for batch in receiver.take_received() for row in rows_of(batch)]
+        sender.sendto(b"while it is busy", (LOOPBACK, second_port))
+        while not receiver.is_collected and time.monotonic() < deadline:
+            time.sleep(0.001)
+        receiver.leave("A")
+        sender.sendto(b"when it is back", (LOOPBACK, second_port))
+        while len(found) < 4 and time.monotonic() < deadline:
+            receiver.receive_here(k.receive, 100)
+            found += [row for batch in receiver.take_received() for row in rows_of(batch)]
+        assert [(name, payload) for name, payload, _ in found] == [
+            ("A", b"by the thread"), ("A", b"while it waits"), ("B", b"while it is busy"), ("B", b"when it is back"),
+        ]  # fmt: skip
+        assert receiver.received_here == 0 and receiver.counts()["B"].packets == 2
+
+
+def test_an_error_of_the_thread_is_raised_where_the_caller_receives(monkeypatch: pytest.MonkeyPatch) -> None:
+    with UdpReceiver() as receiver:
+        receiver.receive_here(k.receive, 0)
+        monkeypatch.setattr(receiver, "_must_stand_in", lambda: 1 // 0)
+        deadline = time.monotonic() + DEADLINE_S
+        with pytest.raises(ZeroDivisionError):
+            while time.monotonic() < deadline:
+                receiver.take_received()

@@ -117,7 +117,7 @@ class Live:
         self._reports_changes = False
         self._flows = NO_FLOWS
         self.recorder = Recorder(Path(record), self._recorded_lines()) if record is not None else None
-        self._is_closed = False
+        self._is_closed = self.is_ending = False
         try:
             self._join_and_leave()
         except BaseException:
@@ -163,8 +163,12 @@ class Live:
     def run(self, seconds: float | None = None) -> None:
         """Receive for some time, or until `close` is called by a callback."""
         until_ns = None if seconds is None else self._now_ns() + int(seconds * 1e9)
-        while not self._is_closed and (until_ns is None or self._now_ns() < until_ns):
+        while not self._is_closed and not self.is_ending and (until_ns is None or self._now_ns() < until_ns):
             self.poll(POLL_S)
+
+    def end(self) -> None:
+        """Have `run` return as soon as it has processed what it is about; for handlers of signals."""
+        self.is_ending = True
 
     def book(self, symbol: str, channel: int | None = None) -> Book | None:
         """The book of a symbol, None before anything is known of it. Read its `trust` too."""
@@ -278,11 +282,13 @@ class Live:
             self._joined = wanted
 
     def close(self) -> None:
-        """Leave all lines, and finish the recording."""
+        """Leave all lines, and finish the recording, with what was received and is not processed yet."""
         self._is_closed = True
         if self.replay is not None:
             self.replay.close()
         self.receiver.close()
+        for packets in self.receiver.take_received():
+            self._record(packets, self._now_ns())
         if self.recorder is not None:
             self.recorder.close()
 

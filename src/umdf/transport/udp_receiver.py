@@ -206,6 +206,8 @@ class UdpReceiver:
 
     def counts(self) -> dict[Hashable, FlowCounts]:
         """By name; a line that was left and joined again counts on."""
+        with self._turn:
+            self._collect_own()
         result: dict[Hashable, FlowCounts] = {}
         for name, (packets, size, lost), granted in zip(
             self.names, self._totals.T.tolist(), self._granted, strict=True

@@ -7,7 +7,8 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -71,9 +72,8 @@ def feed(
     printer = printer_of(ctx)
     settings = FeedSettings(keeps_joined=keep_joined or record is not None)
     receiver_settings = ReceiverSettings(buffer_bytes=buffer_mib << 20)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C: the recording is finished
     live = Live(channels, only=only or (), record=record, settings=settings, receiver_settings=receiver_settings)
-    with live, _open_log(log) as log_file:
+    with live, _ending_on_signals(live), _open_log(log) as log_file:
         _print_notices(printer, live)
         report = FeedReport(live, printer, log_file)
         for schema in ("gaps", "trust", "state"):
@@ -87,6 +87,23 @@ def feed(
         failure = live.recorder.failure if live.recorder is not None else ""
     if failure:
         raise CaptureError(f"recording stopped: {failure}", "what was written before is complete")
+
+
+@contextmanager
+def _ending_on_signals(live: Live) -> Iterator[None]:
+    """The first one ends when everything that was received is processed and recorded, the next one at once."""
+
+    def end(*_: Any) -> None:
+        if live.is_ending:
+            raise KeyboardInterrupt
+        live.end()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class FeedReport:
@@ -104,7 +121,7 @@ class FeedReport:
         status_s = time.monotonic() + interval_s
         step_s = min(VIEW_INTERVAL_S, interval_s) if self._is_view else interval_s
         with self._display() as display:
-            while until_s is None or time.monotonic() < until_s:
+            while not self._live.is_ending and (until_s is None or time.monotonic() < until_s):
                 left_s = step_s if until_s is None else min(step_s, until_s - time.monotonic())
                 self._live.run(max(0.0, left_s))
                 if display is not None:
