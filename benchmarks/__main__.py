@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from benchmarks import book, capture, exchange, fast, orders, receive, replay, replayer, sbe, start, trust
+from benchmarks import book, capture, exchange, fast, orders, receive, replay, replayer, sbe, start, trust, wire
 from benchmarks.measure import Result
 
 SUITES: dict[str, ModuleType] = {
@@ -20,6 +20,7 @@ SUITES: dict[str, ModuleType] = {
     "replayer": replayer,
     "start": start,
     "trust": trust,
+    "wire": wire,
 }
 
 

@@ -1,4 +1,4 @@
-"""Receiving: losses at the rates of B3, the time from the wire to the book beside a bare receive loop, a late join.
+"""Receiving: losses at the rates of B3, a late join.
 
 A process of its own sends prepared packets over loopback. Losses are counts; they need an idle machine with two cores.
 A late join is measured without sockets: packets come at the times of a capture, and processing takes its CPU time.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,8 +23,6 @@ from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import FeedClient
-from umdf.feed.feed_lines import feed_lines
-from umdf.feed.live import Live
 from umdf.feed.replay import captured_lines, loopback_channels, replayed_packets
 from umdf.transport.channels_file import LOOPBACK, LineAddress
 from umdf.transport.udp_receiver import ReceivedPackets, UdpReceiver
@@ -37,7 +34,6 @@ BURST_RATE, BURSTS, BURST_S = 236_000, 10, 0.1
 SUSTAINED_RATE, SUSTAINED_S = 40_000, 5.0
 STEP_S = 0.001
 LOOP_END_BYTES = 16 + 4 + 8  # a Binary packet with nothing but SequenceReset_1
-WIRE_PACKETS, WIRE_RATE = 10_000, 5_000
 JOIN_INSTRUMENTS, JOIN_MESSAGES, POLL_NS = 18_000, 720_000, 20_000_000
 
 
@@ -46,16 +42,6 @@ def run() -> Iterator[Result]:
     yield Result("UDP, 236,000/s in bursts of 100 ms", f"{sent:,} sent", lost, "datagrams lost", 0)
     lost, sent = _losses(SUSTAINED_RATE, 1, SUSTAINED_S)
     yield Result("UDP, 40,000/s sustained", f"{sent:,} sent", lost, "datagrams lost", 0)
-    for protocol in ("sbe", "fast"):
-        bare, book = _bare_loop(), _wire_to_book(protocol)
-        for percent in (50, 99):
-            (of_loop, of_book) = (float(np.percentile(each, percent)) / 1e3 for each in (bare, book))
-            figure = f"{of_book:,.0f} µs, bare loop {of_loop:,.0f} µs"
-            target = 1.5 if (protocol, percent) == ("sbe", 50) else None
-            yield Result(
-                f"wire → book, {protocol}, p{percent}, 5,000/s", figure, of_book / of_loop, "bare loop", target
-            )
-
     yield from _late_join(JOIN_INSTRUMENTS, JOIN_MESSAGES)
 
 
@@ -123,7 +109,7 @@ def _send_bursts(rate: int, bursts: int, seconds: float, ready: Event) -> None:
         time.sleep(0.2)
 
 
-def _in_process(target: Any, *arguments: Any) -> tuple[Any, Event]:
+def in_process(target: Any, *arguments: Any) -> tuple[Any, Event]:
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     process = context.Process(target=target, args=(*arguments, ready))
@@ -136,7 +122,7 @@ def _losses(rate: int, bursts: int, seconds: float) -> tuple[int, int]:
     with UdpReceiver() as receiver:
         for line in range(LINES):
             receiver.join(line, LineAddress("AB"[line], LOOPBACK, FIRST_PORT + line))
-        process, ready = _in_process(_send_bursts, rate, bursts, seconds)
+        process, ready = in_process(_send_bursts, rate, bursts, seconds)
         ready.set()
         received = 0
         while process.is_alive() or received < sent:
@@ -145,67 +131,3 @@ def _losses(rate: int, bursts: int, seconds: float) -> tuple[int, int]:
             if not batches and not process.is_alive():
                 break
     return sent - received, sent
-
-
-def _send_wire(packets: list[bytes], port: int, rate: int, ready: Event) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        ready.wait()
-        start_s = time.monotonic()
-        for number, packet in enumerate(packets):
-            while (left_s := start_s + number / rate - time.monotonic()) > 0:
-                time.sleep(left_s)
-            sender.sendto(packet, (LOOPBACK, port))
-
-
-def _bare_loop() -> np.ndarray:
-    """From the kernel's receive time to the return of `recvmsg`, of a loop that does nothing else."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-        receiver.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
-        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        receiver.bind((LOOPBACK, FIRST_PORT))
-        receiver.settimeout(0.5)
-        process, ready = _in_process(_send_wire, [bytes(PAYLOAD_BYTES)] * WIRE_PACKETS, FIRST_PORT, WIRE_RATE)
-        ready.set()
-        times: list[int] = []
-        while process.is_alive() and len(times) < WIRE_PACKETS:
-            try:
-                _, controls, _, _ = receiver.recvmsg(2048, 64)
-            except TimeoutError:  # not started yet, or the last ones were lost
-                continue
-            seconds, ns = np.frombuffer(controls[0][2], np.int64).tolist()
-            times.append(time.time_ns() - (seconds * 10**9 + ns))
-        process.join()
-    return np.array(times)
-
-
-def _wire_to_book(protocol: str) -> np.ndarray:
-    """From the kernel's receive time to the return of the call after which the book has the packet."""
-    with tempfile.TemporaryDirectory() as directory:
-        write_capture(BulkSettings(60_000, 500, protocol, lines="A"), Path(directory))
-        paths = expand_captures([Path(directory) / "capture"])
-        lines = captured_lines(paths, load_templates())
-        channels = loopback_channels(lines, FIRST_PORT)
-        wire: list[bytes] = []
-        with Live(channels) as live:
-            for packets in replayed_packets(paths, lines, []):
-                kinds = np.array([getattr(name, "stream", "") == "incremental" for name in packets.names])
-                is_incremental = kinds[packets.flow]
-                if not wire:  # the start of the day is there at once: instruments, and the first incrementals
-                    live.process([packets.take(np.flatnonzero(~is_incremental))], time.time_ns())
-                rows = np.flatnonzero(is_incremental)
-                wire += [
-                    packets.buffer[a:b].tobytes() for a, b in zip(packets.start[rows], packets.end[rows], strict=True)
-                ]
-                if len(wire) >= WIRE_PACKETS:
-                    break
-            (address,) = [where for channel in channels for line, where in feed_lines(channel).items()
-                          if line.stream == "incremental"]  # fmt: skip
-            process, ready = _in_process(_send_wire, wire[:WIRE_PACKETS], address.port, WIRE_RATE)
-            ready.set()
-            times: list[np.ndarray] = []
-            while process.is_alive():
-                batches = live.receiver.take(0.05)
-                live.process(batches, time.time_ns())
-                done_ns = time.time_ns()
-                times += [done_ns - batch.ts_ns for batch in batches]
-    return np.concatenate(times)

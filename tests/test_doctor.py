@@ -67,7 +67,7 @@ LAKES = ["numpy>=2", 'deltalake>=1; extra == "lake"', 'deltalake>=1; extra == "s
         ),
     ],
 )
-def test_a_base_install_is_told_which_extra_brings_lakes(
+def test_a_base_install_gets_the_name_of_the_extra_for_lakes(
     there: dict[str, str], status: Status, found: str, fix: str
 ) -> None:
     def version_of(name: str) -> str:

@@ -40,7 +40,7 @@ def test_an_old_python_is_refused_in_one_line_that_names_both_versions() -> None
 
 
 @pytest.mark.parametrize("missing", ["venv", "ensurepip"])
-def test_a_python_without_venv_is_told_which_package_to_install(missing: str) -> None:
+def test_a_python_without_venv_gets_the_name_of_the_package_to_install(missing: str) -> None:
     line = load_setup().python_problem((3, 12, 1), lambda name: name != missing)
     assert line.startswith(f"python3 lacks {missing};") and "apt install python3.12-venv" in line and "\n" not in line
 

@@ -31,7 +31,7 @@ from umdf.certify.observation import (
 from umdf.certify.recovery_expectations import (
     BIDS,
     EMPTY,
-    PRICELESS_BID,
+    MARKET_BID,
     HasOrders,
     IndexValue,
     Logon,
@@ -126,7 +126,7 @@ MET: list[tuple[Expectation, Observation]] = [
     (instrument_status(2, 101), STATUS),
     (group_phase(21), PHASE),
     (Message("f", ((326, ""),)), STATUS),
-    (Snapshot(101, 101, book=PRICELESS_BID), MOC_SNAPSHOT),
+    (Snapshot(101, 101, book=MARKET_BID), MOC_SNAPSHOT),
     (Logon(), ANSWER),
     (ReplayAnswer(count=3), ANSWER),
     (ReplayAnswer(report=4, error=1), GONE),

@@ -14,7 +14,7 @@ import pytest
 from umdf.certify.exchange_session import open_exchange
 from umdf.certify.external import ExternalSettings, play_with_log, play_with_person
 from umdf.certify.external_client import LoggedClient, instruction_file
-from umdf.certify.listen import Watched, listen, seconds_from_now
+from umdf.certify.listen import ObservationTarget, listen, seconds_from_now
 from umdf.certify.observation import MBO, BookRow
 from umdf.certify.profile import Combination
 from umdf.certify.results import Outcome
@@ -62,8 +62,8 @@ def test_the_example_client_is_certified_by_its_log(tmp_path: Path, ports: Itera
         example = subprocess.Popen([sys.executable, str(EXAMPLE), str(channels), str(told), str(log)])
         try:
             settings = ExternalSettings(settle_s=1.0, speed=10.0)
-            tell = instruction_file(told)
-            run = play_with_log(SBE, opened.stage, selection, log, tell, settings, lambda _: None)
+            instruct = instruction_file(told)
+            run = play_with_log(SBE, opened.stage, selection, log, instruct, settings, lambda _: None)
             assert example.wait(60) == 0, "the instruction `end` ends it"
         finally:
             example.kill()
@@ -76,14 +76,14 @@ def test_a_person_confirms_each_step(tmp_path: Path, ports: Iterator[int]) -> No
     selection, asked = select_steps(only="B2.3"), list[str]()
     answers = iter([None, Outcome.PASS, Outcome.NOT_EXECUTED, Outcome.FAIL])
 
-    def ask(step: object, actions: tuple[str, ...]) -> Outcome | None:
+    def confirm(step: object, actions: tuple[str, ...]) -> Outcome | None:
         asked.append(getattr(step, "id", ""))
         return next(answers)
 
     with open_exchange(SBE, tmp_path, selection, lambda: next(ports), LOOPBACK) as opened:
         opened.stage.after_advance = lambda: None
-        tell = instruction_file(tmp_path / "told")
-        run = play_with_person(SBE, opened.stage, selection, ask, tell, lambda _: None)
+        instruct = instruction_file(tmp_path / "told")
+        run = play_with_person(SBE, opened.stage, selection, confirm, instruct, lambda _: None)
     assert asked == ["B2.1", "B2.1", "B2.2", "B2.3"], "it asks again until there is an answer"
     assert [step.outcome for step in run.steps] == [Outcome.PASS, Outcome.NOT_EXECUTED, Outcome.FAIL]
     assert not run.has_passed
@@ -102,8 +102,8 @@ def test_a_listener_ticks_the_steps_that_it_sees(tmp_path: Path, ports: Iterator
         is_late = seconds_from_now(60)
         player.start()
         try:
-            watched = Watched("PETR4", MBO, "priority", "equities")
-            run = listen(opened.channels, watched, selection, lambda step: passed.append(step.id), lambda: is_late())
+            target = ObservationTarget("PETR4", MBO, "priority", "equities")
+            run = listen(opened.channels, target, selection, lambda step: passed.append(step.id), lambda: is_late())
         finally:
             stop.append(True)
             player.join()

@@ -13,7 +13,7 @@ from umdf.cli.app import run
 def test_the_list_has_every_step_and_what_it_expects(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["certify", "--list"]) == 0
     text = capsys.readouterr().out
-    assert text.count("\nB2.") == 12 and "E4.6   N The exchange sends an ASK order for the spread." in text
+    assert text.count("\nB2.") == 12 and "E4.6   optional    The exchange sends an ASK order for the spread." in text
     assert "MBO: new 6th level of BID: 279=0 269=0" in text
     assert run(["certify", "--list", "--only", "B7", "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]

@@ -268,7 +268,7 @@ def test_a_damaged_packet_is_quarantined_and_the_rest_goes_on(
     printed = capsys.readouterr()
     assert [json.loads(line)["sequence"] for line in printed.out.splitlines()] == [8, 9]
     assert "packet 2, byte 32, template 50: messageLength 84 exceeds the packet: 83 bytes left" in printed.err
-    assert "1 messages quarantined, 2 decoded" in printed.err
+    assert "1 message quarantined, 2 decoded" in printed.err
     assert json.loads(faults.read_text()) == {
         "file": str(path),
         "packet": 2,

@@ -129,7 +129,7 @@ def test_damage_is_quarantined_with_offset_and_code(tmp_path: Path, capsys: pyte
     assert fault["packet"] == 2 and fault["template_id"] == 152 and fault["reason"].startswith("T1: ")
     assert fault["field"].startswith("MDEntries[0].")
     assert "message 3 dropped with 1 of 2 chunks" in printed.err
-    assert "1 messages skipped: unknown template 16383" in printed.err
+    assert "1 message skipped: unknown template 16383" in printed.err
     assert run(["decode", str(path), "--json", "--strict"]) == 4
 
 

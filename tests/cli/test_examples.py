@@ -95,7 +95,7 @@ def test_my_pcap_becomes_a_table_and_a_chart_in_three_commands(tmp_path: Path) -
             [sys.executable, "-c", UMDF, *words], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         shown.append(done.stdout)
-    assert "1 new files" in shown[0]
+    assert "1 new file, 0 already" in shown[0]
     table = [line.split("\t") for line in shown[1].splitlines()]
     assert table[0] == ["ts_event", "side", "price", "size"] and len(table) == 11
     stored = polars.read_delta(str(tmp_path / "lake" / "trades")).filter(polars.col("symbol") == symbol)

@@ -12,6 +12,7 @@ from umdf.book.engine import Books
 from umdf.book.views import Book
 from umdf.exchange.publish.channel_settings import FAST, INCREMENTAL, MBO, SNAPSHOTS, STREAMS, TOB, ChannelSettings
 from umdf.exchange.publish.sinks import Packets
+from umdf.exchange.truth.book_history import BookHistory
 from umdf.market.rows import Events
 from umdf.sync.raw_units import RawUnits, UnitKind
 from umdf.sync.unit_codecs import FastUnits, SbeUnits, UnitCodec
@@ -120,3 +121,13 @@ def rows_of(book: Book | None) -> list[tuple[Any, ...]]:
             else:
                 rows.append((side, level.price, level.size, level.count))
     return rows
+
+
+def true_rows(history: BookHistory, settings: ChannelSettings, instrument: int, sequence: int) -> list[tuple[Any, ...]]:
+    """What a book of a channel contains at a sequence, from the exchange's own orders: rows as of `rows_of`."""
+    book = history.book_at(settings.protocol, instrument, sequence, settings.channel)
+    if settings.book_type == MBO:
+        sides = (("B", book.bids), ("A", book.asks))
+        return [(side, order.price, order.size, order.order_id) for side, orders in sides for order in orders]
+    depth = settings.depth or 1
+    return [(side, level.price, level.size, level.orders) for side in "BA" for level in book.levels(side, depth)]

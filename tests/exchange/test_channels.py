@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exchange.channel_client import ChannelClient, rows_of
+from exchange.channel_client import ChannelClient, rows_of, true_rows
 
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.bulk.trading_day import TradingDay
@@ -86,17 +86,6 @@ def session(sized: Sized) -> Session:
     return Session(sized(4, random.randrange(1 << 30)), sized(2_500, 40_000))
 
 
-def true_rows(session: Session, name: str, instrument: int, sequence: int) -> list[tuple[Any, ...]]:
-    """What a book of the channel contains, from the exchange's own orders."""
-    channel = CHANNELS[name]
-    book = session.history.book_at(channel.protocol, instrument, sequence, channel.channel)
-    if channel.book_type == MBO:
-        sides = (("B", book.bids), ("A", book.asks))
-        return [(side, order.price, order.size, order.order_id) for side, orders in sides for order in orders]
-    depth = channel.depth or 1
-    return [(side, level.price, level.size, level.orders) for side in "BA" for level in book.levels(side, depth)]
-
-
 @pytest.mark.parametrize("name", CHANNELS)
 def test_the_books_of_a_channel_are_the_exchanges_at_random_sequences(
     session: Session, name: str, sized: Sized
@@ -107,7 +96,7 @@ def test_the_books_of_a_channel_are_the_exchanges_at_random_sequences(
     compared = 0
     for sequence, books in client.at(sequences, ids):
         for instrument, instrument_id in enumerate(ids):
-            book, expected = books.book(instrument_id), true_rows(session, name, instrument, sequence)
+            book, expected = books.book(instrument_id), true_rows(session.history, CHANNELS[name], instrument, sequence)
             assert rows_of(book) == expected, (sequence, session.listing.symbols[instrument])
             assert book is None or book.stale is None
             compared += len(expected)
@@ -120,7 +109,7 @@ def test_snapshots_are_the_books_at_the_sequence_that_they_name(session: Session
     index = {number: place for place, number in enumerate(session.listing.security_id.tolist())}
     checked = 0
     for header, entries in client.snapshots():
-        expected = true_rows(session, name, index[header["instrument_id"]], header["last_sequence"])
+        expected = true_rows(session.history, CHANNELS[name], index[header["instrument_id"]], header["last_sequence"])
         with_ids = client.settings.book_type == MBO
         sent = [(side, price if price != k.NULL else None, size, order if with_ids else count)
                 for side, price, size, count, order in entries]  # fmt: skip

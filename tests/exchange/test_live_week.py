@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exchange.channel_client import ChannelClient, rows_of
+from exchange.channel_client import ChannelClient, rows_of, true_rows
 
 from umdf.book.engine import Books
 from umdf.exchange.instruments.instrument_types import InstrumentType
@@ -22,7 +22,6 @@ from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.matching.orders import BID, GTC
 from umdf.exchange.publish.channel_settings import (
     FAST,
-    MBO,
     MBP,
     POSITION,
     PRIORITY,
@@ -114,16 +113,6 @@ def week(sized: Sized) -> Week:
     return Week(sized(5, random.randrange(1 << 30)), sized(3, 100))
 
 
-def true_rows(week: Week, name: str, instrument: int, sequence: int) -> list[tuple[Any, ...]]:
-    channel = CHANNELS[name]
-    book = week.history.book_at(channel.protocol, instrument, sequence, channel.channel)
-    if channel.book_type == MBO:
-        sides = (("B", book.bids), ("A", book.asks))
-        return [(side, order.price, order.size, order.order_id) for side, orders in sides for order in orders]
-    depth = channel.depth or 1
-    return [(side, level.price, level.size, level.orders) for side in "BA" for level in book.levels(side, depth)]
-
-
 @pytest.mark.parametrize("name", CHANNELS)
 def test_every_channel_has_the_exchanges_books_at_random_sequences(week: Week, name: str, sized: Sized) -> None:
     client, listing = week.clients[name], week.exchange.listing
@@ -140,7 +129,7 @@ def test_every_channel_has_the_exchanges_books_at_random_sequences(week: Week, n
         first, sequence = stop, int(units.sequence[stop - 1])
         for instrument in members:
             book = books.book(int(listing.security_id[instrument]))
-            expected = true_rows(week, name, instrument, sequence)
+            expected = true_rows(week.history, CHANNELS[name], instrument, sequence)
             assert rows_of(book) == expected, (sequence, listing.symbols[instrument])
             compared += len(expected)
     assert compared > 10

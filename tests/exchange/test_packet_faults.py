@@ -222,7 +222,7 @@ def test_every_lie_of_a_replayer_is_another_answer_than_the_right_one() -> None:
     right = m.parse_raw_data(answers(Faults())[1])
     seen = set()
     for seed in range(40):
-        wrong = m.parse_raw_data(answers(Faults(replayer_lies=1.0), seed=seed)[1])
+        wrong = m.parse_raw_data(answers(Faults(replayer_corruption=1.0), seed=seed)[1])
         assert isinstance(wrong, m.RawData) and isinstance(right, m.RawData)
         assert (wrong.channel, wrong.messages) != (right.channel, right.messages)
         seen.add((wrong.channel, wrong.messages))

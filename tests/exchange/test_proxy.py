@@ -103,7 +103,7 @@ def test_a_lying_and_refusing_replayer_is_seen_through(tmp_path: Path) -> None:
 def test_the_commands_list_the_faults_and_run_the_proxy(tmp_path: Path, capsys) -> None:
     assert run(["exchange", "faults"]) == 0
     shown = capsys.readouterr().out
-    assert "common_loss" in shown and "[[faults.outage]]" in shown and "replayer_lies" in shown
+    assert "common_loss" in shown and "[[faults.outage]]" in shown and "replayer_corruption" in shown
     sources, out = free_ports(2), tmp_path / "faulty.toml"
     (tmp_path / "channels.toml").write_text(
         f'[[channel]]\nnumber = 72\nprotocol = "sbe"\n'

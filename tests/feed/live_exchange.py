@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from feed.free_ports import free_udp_ports
-from feed.live_truth import TrueBooks, levels_of, orders_of
+from feed.live_truth import TrueBooks, assert_same_trust, levels_of, orders_of
 from parity.truth import BAND, STATISTIC, newest_settlements
 
 from umdf.exchange.live.exchange import Exchange
@@ -58,13 +58,13 @@ class LiveMarket:
         channels: tuple[ChannelSettings, ...],
         faults: Faults | None = None,
         also: list[OpenLine] | None = None,
-        host: str = LOOPBACK,
+        addresses: tuple[ChannelAddresses, ...] | None = None,
         **more: Any,
     ) -> None:
         """`also`: sinks that get everything, before the faults."""
         self.settings = ExchangeSettings(
             channels,
-            addresses_of(channels, host),
+            addresses or addresses_of(channels),
             **{"instruments": 100, "messages_per_s": 400, "faults": faults} | more,
         )
         self.history = BookHistory()
@@ -154,6 +154,7 @@ class CheckedClient:
         key, channel = feed.key, feed.channel
         if channel.epoch is None:
             return
+        assert_same_trust(channel)
         epochs, truth, unseen = self._epochs[key], self.truths[key], self._unseen[key]
         if channel.epoch not in epochs:
             epochs.append(channel.epoch)

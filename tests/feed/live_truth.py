@@ -22,6 +22,7 @@ from umdf.feed.events import FeedEvent, StateChanged
 from umdf.feed.feed_lines import FeedLine
 from umdf.feed.replay import captured_lines, loopback_channels, replayed_packets
 from umdf.market.families import NULL
+from umdf.sync.channel import Channel
 from umdf.transport.channels_file import ChannelAddresses
 from umdf.transport.udp_receiver import ReceivedPackets
 from umdf.wire.fast.loader import load as load_templates
@@ -191,12 +192,13 @@ class Follower:
         self.now_ns = max(self.now_ns, now_ns)
         for report in self.client.advance(self.now_ns):
             self.events += report.events
-        self._compare()
+        self.compare()
 
-    def _compare(self) -> None:
+    def compare(self) -> None:
         channel = self.feed.channel
         if channel.epoch is None:
             return
+        assert_same_trust(channel)
         if channel.epoch != self._epoch:
             self._epoch, self._truth = channel.epoch, self.day.true_books()
             self._unseen = set(self.day.instrument_ids)
@@ -222,6 +224,16 @@ class Follower:
     @property
     def states(self) -> list[FeedState]:
         return [event.state for event in self.events if isinstance(event, StateChanged)]
+
+
+def assert_same_trust(channel: Channel) -> None:
+    """What is told of all instruments at once is what is told of each."""
+    ids = {*channel.state.instruments.ids(), *channel.instrument_ids()}
+    trusts = {number: channel.book_trust(number) for number in ids}
+    assert channel.untrusted() == {number: trust for number, trust in trusts.items() if not trust.is_healthy}
+    if not channel.untrusted():
+        is_uncertain = not all(channel.state_trust(number).is_healthy for number in ids)
+        assert channel.has_uncertain_state() == is_uncertain
 
 
 def without(packets: ReceivedPackets, lost: np.ndarray) -> ReceivedPackets:

@@ -39,7 +39,7 @@ def sizes(seed: int, most: int = 60) -> Iterator[int]:
         yield choose.randint(1, most)
 
 
-def test_losses_heal_and_no_healthy_book_is_ever_wrong(day: LiveDay) -> None:
+def test_losses_are_recovered_and_no_healthy_book_is_ever_wrong(day: LiveDay) -> None:
     follower = Follower(day)
     for packets in day.packets(sizes(1)):
         follower.receive(packets)
@@ -52,7 +52,7 @@ def test_losses_heal_and_no_healthy_book_is_ever_wrong(day: LiveDay) -> None:
     assert sum(gap.last - gap.first + 1 for gap in gaps) == follower.feed.totals.missing
 
 
-def test_a_late_join_heals_by_snapshots(day: LiveDay) -> None:
+def test_a_late_join_is_recovered_by_snapshots(day: LiveDay) -> None:
     batches = list(day.packets(sizes(2)))
     start, end = int(batches[0].ts_ns[0]), int(batches[-1].ts_ns[-1])
     follower = Follower(day)
@@ -79,7 +79,7 @@ def test_a_dead_line_changes_nothing_but_the_counts(whole_day: LiveDay) -> None:
     assert lines["A"].delivered < lines["B"].delivered
 
 
-def test_a_failover_starts_an_epoch_and_heals(whole_day: LiveDay, tmp_path: Path) -> None:
+def test_a_failover_starts_an_epoch_and_is_recovered(whole_day: LiveDay, tmp_path: Path) -> None:
     """The feed starts again with another sequence version: everything known of the books is void (4.2.8)."""
     first = list(whole_day.packets(sizes(4)))
     last_ns = int(first[-1].ts_ns[-1])

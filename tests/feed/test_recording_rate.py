@@ -27,7 +27,7 @@ def test_nothing_that_the_kernel_delivered_is_missing_in_the_recording(
     tmp_path: Path, sized: Callable[[int, int], int]
 ) -> None:
     """Ten minutes at full size."""
-    day = write_day(tmp_path / "day", messages=sized(4_000, 3_200_000))
+    day = write_day(tmp_path / "day", messages=sized(4_000, 6_200_000))
     channels, recording = on_free_ports(day), tmp_path / "recording"
     (tmp_path / "channels.toml").write_text(format_channels(channels))
     words = [sys.executable, "-m", "umdf", "feed", "--channels", str(tmp_path / "channels.toml"), "--json"]
@@ -45,9 +45,12 @@ def test_nothing_that_the_kernel_delivered_is_missing_in_the_recording(
             time.sleep(max(0.0, start_s + sent / PACKETS_PER_S - time.monotonic()))
             target.send(packets)
             sent += len(packets)
+        took_s = time.monotonic() - start_s
         time.sleep(1)
         client.send_signal(signal.SIGINT)
         assert client.wait(60) == 0
     last = json.loads((tmp_path / "out").read_text().splitlines()[-1])
     recorded = sum(len(batch) for path in closed_files(recording) for batch in open_capture(path))
     assert last["type"] == "status" and recorded == last["packets"] == sent - last["lost"] > 0
+    assert sent >= sized(1_000, 600 * PACKETS_PER_S)
+    print(f"{sent:,} packets sent in {took_s:.0f} s, {last['lost']:,} lost by the sockets, {recorded:,} recorded")

@@ -42,10 +42,10 @@ def read(files: Sequence[Path], family: str, filters: Iterable[Any] = (), **more
 
 def of_lake(root: Path, family: str) -> pa.Table:
     """A table of the lake without what only books can tell."""
-    return without_doubt(open_snapshot(root).arrow_table(family))
+    return without_bad_book_flag(open_snapshot(root).arrow_table(family))
 
 
-def without_doubt(rows: pa.Table) -> pa.Table:
+def without_bad_book_flag(rows: pa.Table) -> pa.Table:
     if "flags" not in rows.schema.names:
         return rows
     place = rows.schema.get_field_index("flags")

@@ -22,7 +22,7 @@ from umdf.lake.tasks import survey
 from umdf.lake.tasks.flow_packets import SplitSource
 from umdf.lake.tasks.gather import OVERLAP, Span, gather_span
 from umdf.lake.tasks.protocols import SbeProtocol
-from umdf.sync.arbitration import LineArbiter, StepKind
+from umdf.sync.arbitration.arbiter import LineArbiter, StepKind
 from umdf.sync.raw_units import content_keys, data_units
 from umdf.transport.pcap_writer import PcapWriter
 

@@ -29,11 +29,11 @@ from umdf.market.families import LAST, MAYBE_BAD_BOOK, SNAPSHOT
 
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
 NAMES = [f"{protocol}-{generation}" for protocol, generation in KINDS]
-MESSAGES, INSTRUMENTS = 5_000, 16
+INSTRUMENTS = 16
 
 
 @pytest.fixture(scope="module")
-def captures(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def captures(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], int]) -> Any:
     """Captures by what they are asked for, each made and decoded once."""
     made: dict[Any, tuple[Path, Day]] = {}
 
@@ -44,7 +44,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Any:
         if key not in made:
             directory = tmp_path_factory.mktemp("capture")
             settings = BulkSettings(
-                MESSAGES, INSTRUMENTS, protocol, generation, loss=loss, channel_reset=reset, seed=seed
+                sized(3_000, 5_000), INSTRUMENTS, protocol, generation, loss=loss, channel_reset=reset, seed=seed
             )
             write_capture(settings, directory)
             made[key] = directory, day_of(directory, TRADING_DATE)
@@ -201,7 +201,7 @@ def _rows(rows: pa.Table) -> set[tuple[Any, ...]]:
     return set(columns(rows, [name for name in rows.schema.names if name not in {"ts_recv"}]))
 
 
-def test_after_a_heal_rows_are_trusted_again_and_books_end_as_they_should(tmp_path: Path, captures: Any):
+def test_after_a_recovery_rows_are_trusted_again_and_books_end_as_they_should(tmp_path: Path, captures: Any):
     directory, day = captures(loss=0.02)
     result = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
     rows = read(tmp_path / "lake", [result], "mbp_1").to_pylist()

@@ -46,7 +46,7 @@ def test_each_file_is_handed_over_once_in_the_order_of_the_manifest(tmp_path: Pa
     assert len(json.dumps(second)) < 100
 
 
-def test_no_file_of_a_manifest_that_was_begun_anew_is_skipped(tmp_path: Path) -> None:
+def test_no_file_of_a_restarted_manifest_is_skipped(tmp_path: Path) -> None:
     write(tmp_path, "a", "b", "c")
     begin = ClosedFilesReader(str(tmp_path), None).initialOffset()
     _, old = batch(tmp_path, begin)

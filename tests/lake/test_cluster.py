@@ -127,7 +127,7 @@ WAYS = {
 }
 
 
-def test_a_master_says_who_drives() -> None:
+def test_the_master_decides_where_the_driver_runs() -> None:
     assert {master: cluster.spark_mode(master, {}) for master in WAYS} == WAYS
     with pytest.raises(ConfigError, match=r"unknown Spark master: mesos://x; use spark://HOST:PORT, yarn"):
         cluster.spark_mode("mesos://x", {})

@@ -35,7 +35,7 @@ def test_rows_of_every_table_come_back(name: str, tmp_path: Path) -> None:
     assert added.digest == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def test_the_path_says_partition_commit_token_task_and_attempt(tmp_path: Path) -> None:
+def test_a_path_contains_partition_commit_token_task_and_attempt(tmp_path: Path) -> None:
     added = write(tmp_path, STAMP, "mbo", rows_of("mbo", 3), task=7, attempt=2)
     directory, _, name = added.path.rpartition("/")
     assert directory == "trading_date=2026-11-13/channel_id=72" and name.startswith("part-00000012-00000003-00007-2-")

@@ -236,7 +236,7 @@ def test_a_day_cannot_be_rebuilt_from_a_missing_file(make: Maker, tmp_path: Path
 
 
 @pytest.mark.parametrize("wait_s", [120, pytest.param(5 * 24 * 3600, marks=pytest.mark.full_size)])
-def test_a_day_is_over_when_every_line_that_is_waited_for_has_gone_on(make: Maker, tmp_path: Path, wait_s: int) -> None:
+def test_a_day_is_over_when_every_line_that_counts_has_passed_it(make: Maker, tmp_path: Path, wait_s: int) -> None:
     made = make({}, {"trading_date": NEXT[1], "seed": 6}, loss=0.02)
     friday, monday = ([path for path in made.files if captured in path.parents] for captured in made.captured)
     # Line A and the instruments are in the next day when the last files of line B and of the snapshots come.
@@ -325,7 +325,7 @@ def test_a_lake_that_is_compacted_meanwhile_goes_on(make: Maker, tmp_path: Path)
 
 
 @pytest.mark.full_size
-def test_tables_that_are_asked_for_later_have_the_whole_day(make: Maker, tmp_path: Path) -> None:
+def test_tables_that_are_requested_later_have_the_whole_day(make: Maker, tmp_path: Path) -> None:
     made = make(loss=0.02)
     follow(tmp_path, cut(made.files[:24], 12), finish=False, tables=frozenset({"trades"}))
     follow(tmp_path, cut(made.files[24:36], 6), finish=False, tables=frozenset({"quality"}))

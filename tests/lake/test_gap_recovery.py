@@ -202,7 +202,7 @@ def _states(root: Path, manifests: list[dict[str, Any]], is_end: bool) -> dict[A
 
 
 @pytest.mark.parametrize("protocol", ["sbe", "fast"])
-def test_a_deleted_instrument_is_in_doubt_no_more(clean: Makes, tmp_path: Path, protocol: str) -> None:
+def test_a_deleted_instrument_is_no_longer_unverified(clean: Makes, tmp_path: Path, protocol: str) -> None:
     """Numbers are lost before it is deleted, so that it is in doubt, and behind that; no snapshot comes."""
     whole = clean(protocol)
     deleted = {line["id"]: line["sequence"] for line in lines_of(whole) if line["kind"] == "delete"}

@@ -204,7 +204,7 @@ def test_nothing_is_forgotten_if_another_input_of_the_day_is_gone(files: list[Pa
     assert forget(root, needed).commit == 2
 
 
-def test_two_inputs_of_one_path_are_told_apart_by_their_digests(tmp_path: Path) -> None:
+def test_two_inputs_of_one_path_are_distinguished_by_their_digests(tmp_path: Path) -> None:
     entries = [LedgerEntry(f"sha256:{number:064x}", 100 + number, "/x.pcap") for number in (1, 2)]
     with open_writer(tmp_path) as writer:
         writer.commit(entries=entries)

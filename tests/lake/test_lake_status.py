@@ -15,6 +15,7 @@ from umdf.lake.commit import log, vacuum
 from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
 from umdf.lake.commit.log import Change
 from umdf.lake.commit.writer import accept, no_fault, open_writer, restore
+from umdf.lake.layout import LAYOUT
 from umdf.lake.parquet.data_files import FileStamp
 
 
@@ -166,9 +167,10 @@ def test_verify_names_what_is_missing_cut_or_unsorted(tmp_path: Path) -> None:
 def test_a_lake_of_another_layout_is_refused(tmp_path: Path) -> None:
     with open_writer(tmp_path / "lake"):
         pass
-    (tmp_path / "lake" / "lake.json").write_text('{"layout": 4, "lake_id": "x", "producer": "umdf 9.0"}')
+    newer = LAYOUT + 1
+    (tmp_path / "lake" / "lake.json").write_text(f'{{"layout": {newer}, "lake_id": "x", "producer": "umdf 9.0"}}')
     for look in (open_snapshot, open_writer, lake_status.status, lake_status.verify):
-        with pytest.raises(UmdfError, match=r"has layout 4 \(umdf 9.0\), this is umdf .*; use a newer version"):
+        with pytest.raises(UmdfError, match=rf"has layout {newer} \(umdf 9.0\), this is umdf .*; use a newer version"):
             look(tmp_path / "lake")
     with pytest.raises(UmdfError, match="is not a umdf lake"):
         open_snapshot(tmp_path / "nowhere")

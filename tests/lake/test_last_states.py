@@ -87,7 +87,7 @@ def test_they_are_those_of_the_market_model_in_any_number_of_parts(seed: int, co
     assert ends_of(states, names) == expected
 
 
-def test_what_the_stream_never_said_is_what_the_newest_snapshot_says() -> None:
+def test_what_the_stream_lacks_comes_from_the_newest_snapshot() -> None:
     names = known()
     states = LastStates({}, names, [1])
     said = build_events(status(security_group="XX", phase=17))
@@ -101,7 +101,7 @@ def test_what_the_stream_never_said_is_what_the_newest_snapshot_says() -> None:
     assert ends_of(states, names)[:4] == [(17, 17), (17, 2), (17, 17), (17, 2)]
 
 
-def test_a_snapshot_ends_what_an_older_one_said() -> None:
+def test_a_newer_snapshot_replaces_an_older_one() -> None:
     names, states = known(), LastStates({}, known(), [1])
     states.apply_snapshots(build_events(status(3, phase=21, state=2, event=101)), NO_SNAPSHOTS)
     assert ends_of(states, names)[2] == (21, 2)

@@ -13,7 +13,7 @@ from lake.staged_day import Day, arguments_of, day_of, read
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import TRADING_DATE, BulkSettings
 from umdf.lake.tasks import books_task
-from umdf.market.families import CONDITIONS, LAST, MAYBE_BAD_BOOK, NULL
+from umdf.market.families import CONDITIONS, FROM_BOOK, LAST, MAYBE_BAD_BOOK, NULL
 
 Top = tuple[int | None, ...]  # bid and ask: price, size, number of orders
 LEVELS = ("bid_px_00", "bid_sz_00", "bid_ct_00", "ask_px_00", "ask_sz_00", "ask_ct_00")
@@ -94,6 +94,29 @@ def test_mbp_1_has_every_change_of_the_top_at_the_end_of_an_event(clean: dict[st
 def test_every_row_of_mbp_1_is_the_last_of_its_event_wherever_the_mark_is(clean: dict[str, list[dict[str, Any]]]):
     """In Binary the mark may be on a message of another instrument, or on one without any effect on the book."""
     assert clean["mbp_1"] and all(row["flags"] & LAST for row in clean["mbp_1"])
+
+
+def test_a_row_of_mbp_1_has_the_flag_of_the_cancel_whose_price_it_shows(tmp_path: Path) -> None:
+    """Binary version 10 deletes without a price, and the event may end with another message."""
+    write_capture(BulkSettings(3_000, 10, "sbe", generation="position", seed=5), tmp_path)
+    result = books_task.run(arguments_of(day_of(tmp_path, TRADING_DATE), tmp_path / "lake", tmp_path / "stage"))
+    mbo, mbp = (read(tmp_path / "lake", [result], name).to_pylist() for name in ("mbo", "mbp_1"))
+    changes, ends = defaultdict[int, list[dict[str, Any]]](list), dict[tuple[Any, ...], dict[str, Any]]()
+    for row in sorted(mbo, key=lambda row: [row[name] for name in KEY]):
+        if row["action"] in "AMCR":
+            changes[row["instrument_id"]].append(row)
+        if changes[row["instrument_id"]]:
+            ends[row["instrument_id"], *(row[name] for name in KEY)] = changes[row["instrument_id"]][-1]
+    shown = [
+        (row, ends.get((row["instrument_id"], *(row[name] for name in KEY)))) for row in mbp if row["action"] == "C"
+    ]
+    assert all(
+        change is not None
+        and (row["price"], row["size"]) == (change["price"], change["size"])
+        and row["flags"] & FROM_BOOK == change["flags"] & FROM_BOOK
+        for row, change in shown
+    )
+    assert any(row["flags"] & FROM_BOOK and row["msg_index"] != change["msg_index"] for row, change in shown if change)
 
 
 def test_a_trade_has_the_top_before_its_event(clean: dict[str, list[dict[str, Any]]]):

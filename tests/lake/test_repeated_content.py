@@ -200,9 +200,7 @@ def test_copies_that_differ_are_a_gap_if_nothing_shows_which_one_is_right(
         ([(0, 1, False, None), (1, 1, False, None)], []),
     ],
 )
-def test_which_copy_is_believed(
-    copies: list[tuple[int, int, bool, str | None]], refused: list[tuple[int, str]]
-) -> None:
+def test_which_copy_is_used(copies: list[tuple[int, int, bool, str | None]], refused: list[tuple[int, str]]) -> None:
     """Line, content, whether its checksum is right, and why it cannot be decoded."""
     every = [UnitCopy(("file", at, 7), *copy) for at, copy in enumerate(copies)]
     assert refused_copies(every, ()) == {("file", at, 7): reason for at, reason in refused}

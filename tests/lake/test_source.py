@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from lake.captures import day, files_of, ingest
-from lake.source_rows import SPAN_NUMBERS, of_lake, read, without_doubt, works
+from lake.source_rows import SPAN_NUMBERS, of_lake, read, without_bad_book_flag, works
 from pyspark.sql import datasource as pushed
 
 import umdf
@@ -149,7 +149,7 @@ def test_a_damaged_packet_is_read_from_the_other_line(made: Made, kind: str, tmp
     ingest(tmp_path / "lake", damaged, tables=frozenset(READABLE_SCHEMAS))
     for family in ("mbo", "trades", PACKETS):
         expected = of_lake(tmp_path / "lake", family)
-        assert logical_hash(without_doubt(read(damaged, family))) == logical_hash(expected), family
+        assert logical_hash(without_bad_book_flag(read(damaged, family))) == logical_hash(expected), family
     dispositions = read(damaged, PACKETS)["disposition"].to_pylist()
     assert dispositions.count("corrupt") > 0
 
@@ -293,6 +293,6 @@ def test_spark_says_what_is_wrong_in_one_line(spark: SparkSession, made: Made, t
         assert said in str(error.value), said
 
 
-def test_without_doubt_takes_one_flag_away() -> None:
+def test_dropping_a_flag_keeps_the_others() -> None:
     rows = pa.table({"flags": pa.array([4 | 128, 128, 0], pa.int32())})
-    assert without_doubt(rows)["flags"].to_pylist() == [128, 128, 0]
+    assert without_bad_book_flag(rows)["flags"].to_pylist() == [128, 128, 0]

@@ -145,7 +145,7 @@ def test_late_start_is_a_join_that_snapshots_heal(whole: tuple[Path, Path], tmp_
     assert all(row["flags"] & JOINED and is_bad(row) for row in rows(root, "day_statistics"))
 
 
-def test_snapshot_from_before_a_join_heals_nothing(whole: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_snapshot_from_before_a_join_recovers_nothing(whole: tuple[Path, Path], tmp_path: Path) -> None:
     begin = last_number(packets_of(whole[0])) // 2
 
     def change(packets: list[Packet]) -> list[Packet]:
@@ -159,7 +159,7 @@ def test_snapshot_from_before_a_join_heals_nothing(whole: tuple[Path, Path], tmp
     assert any(is_bad(row) for row in rows(root, "mbo"))
 
 
-def test_heartbeat_tells_of_a_loss_before_a_silence(whole: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_heartbeat_reveals_a_loss_before_a_silence(whole: tuple[Path, Path], tmp_path: Path) -> None:
     last = last_number(packets_of(whole[0]))
     root = damaged(
         whole, tmp_path, lambda packets: [p for p in packets if "incremental" not in p.line or p.number <= last - 20]

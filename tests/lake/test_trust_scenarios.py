@@ -35,13 +35,18 @@ Sized = Callable[[int, int], int]
 STREAMS = {"A": "incremental", "B": "incremental", "snapshots": "snapshot", "instruments": "instruments"}
 TABLES = ALL - {"mbp_10", "bbo_1s", "bbo_1m", "tbbo", "ohlcv_1h", "ohlcv_1d"}
 UNKNOWN_STATES = (None, 20)
-# The others in soak. They cover points 1, 5 to 8, 10, 18 to 20 and 22 of issue 20.
+# The others in soak. They cover points 1, 5 to 8, 10, 16, 18 to 20 and 22 of issue 20.
 IN_SHORT_RUN = {
     "loss of a burst",
     "loss of an Empty Book",
     "loss of group phases",
     "loss of definitions",
     "loss, and snapshots with holes",
+    "end of the incremental stream while snapshots go on",
+    "loss of group phases, and snapshots that are late",
+    "unknown update actions",
+    "chunks that are overtaken by far",
+    "new numbering, and late snapshots of the old one",
     "packets that overtake each other by far",
     "line A restarts alone",
     "join with an older snapshot",

@@ -42,29 +42,29 @@ JOIN_FLAGS = JOINED | MAYBE_BAD_BOOK
 DifferenceRule = Callable[[str, Any, Any, dict[str, Any]], bool]  # column, old and new value, new row
 
 
-def is_doubted(column: str, old: Any, new: Any, row: dict[str, Any]) -> bool:
+def is_now_unverified(column: str, old: Any, new: Any, row: dict[str, Any]) -> bool:
     return column == "flags" and new == old | MAYBE_BAD_BOOK
 
 
 JUDGED_ANEW: dict[str, DifferenceRule] = {
-    **dict.fromkeys(("mbo", "trades", "tbbo"), is_doubted),
+    **dict.fromkeys(("mbo", "trades", "tbbo"), is_now_unverified),
     **dict.fromkeys(
         ("bbo_1s", "bbo_1m"),
         lambda column, old, new, row: (
-            is_doubted(column, old, new, row) or (column in ("price", "size") and new is None)
+            is_now_unverified(column, old, new, row) or (column in ("price", "size") and new is None)
         ),
     ),
     **dict.fromkeys(
         ("ohlcv_1m", "ohlcv_1h", "ohlcv_1d"),
         lambda column, old, new, row: column == "flags" and new == old | JOIN_FLAGS,
     ),
-    "book_state": lambda column, old, new, row: column == "content" or is_doubted(column, old, new, row),
+    "book_state": lambda column, old, new, row: column == "content" or is_now_unverified(column, old, new, row),
     "day_statistics": lambda column, old, new, row: (
         (column, old, new) == ("last_state", 21, 4)
         or (column in ("unverified_events", "gaps") and new > old)
         or (column == "flags" and new == old | JOIN_FLAGS)
     ),
-    # Such a gap has no answer before the snapshot, so that more of them may be to blame for what is missing then.
+    # Such a gap stays open for a book until the snapshot, so that more gaps may be why updates are missing then.
     "gaps": lambda column, old, new, row: (
         (row["cause"] == "join" and old is None)
         or (column in ("ts_recovered", "affected") and (new is None or new > old))
@@ -74,7 +74,7 @@ JUDGED_ANEW: dict[str, DifferenceRule] = {
     "mbp_1": lambda column, old, new, row: column == "flags" and new in (old | LAST, old | LAST | MAYBE_BAD_BOOK),
     "news": lambda column, old, new, row: (column, old, new) == ("language", None, "pt"),
     "statistics": lambda column, old, new, row: (
-        (column, old, new) == ("price_adjustment_method", None, 0) or is_doubted(column, old, new, row)
+        (column, old, new) == ("price_adjustment_method", None, 0) or is_now_unverified(column, old, new, row)
     ),
 }
 ROW_KEY = (

@@ -180,7 +180,7 @@ def test_a_snapshot_sets_phase_and_state_together_11_4(row: dict[str, int], expe
     assert state_phase_separated(market) == expected
 
 
-def test_a_snapshot_of_an_earlier_moment_cannot_undo_what_the_group_said_since() -> None:
+def test_a_snapshot_of_an_earlier_sequence_cannot_undo_a_later_message_of_the_group() -> None:
     market = market_of(group(21, ts_event=MORNING_NS), group(17, ts_event=MORNING_NS + 9))
     old = status(1, phase=21, state=21, event=102, ts_event=MORNING_NS)
     market.apply(build_events(("snapshot", {"instrument_id": 1}), old), "snapshot")
@@ -194,6 +194,16 @@ def test_a_snapshot_without_a_status_is_of_an_instrument_that_follows() -> None:
     market = market_of(group(17), status(1, state=2, event=101))
     market.apply(build_events(("snapshot", {"instrument_id": 1})), "snapshot")
     assert state_phase_separated(market) == (17, 17, False)
+
+
+def test_a_snapshot_of_an_earlier_sequence_cannot_undo_a_later_status_of_the_instrument() -> None:
+    for sequence, shown in ((2, (2, 17, True)), (3, (17, 17, False))):
+        market = MarketState(72, by_sequence=True)
+        market.apply(build_events(define(1, "A")), "instruments")
+        market.apply(build_events(group(17), status(1, state=2, event=101), status(1, state=2, event=101)))
+        old = status(1, phase=17, state=17, event=102)
+        market.apply(build_events(("snapshot", {"instrument_id": 1}), old), "snapshot", {1: sequence})
+        assert state_phase_separated(market) == shown
 
 
 def test_states_stay_after_a_channel_reset_13_9() -> None:

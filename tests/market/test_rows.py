@@ -8,6 +8,7 @@ import pytest
 from umdf.buffers import Memory, buffer_address
 from umdf.market.families import DEFINITION, FAMILIES, NULL
 from umdf.market.rows import (
+    ConstantColumns,
     Events,
     MemoryColumns,
     RepeatingGroup,
@@ -81,7 +82,7 @@ def columns_in_memory() -> tuple[MemoryColumns, Memory]:
         "flags": (1, np.dtype(np.int32), None),
         "venue": (2, np.dtype(np.uint8), 69),
     }
-    return MemoryColumns(places, 3, memory, 64, 1, lambda dtype, value, rows: np.full(rows, value, dtype)), memory
+    return MemoryColumns(places, 3, memory, 64, 1, ConstantColumns()), memory
 
 
 def test_columns_in_memory_are_a_mapping_of_arrays():

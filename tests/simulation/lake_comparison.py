@@ -27,7 +27,13 @@ def ingested_differences(simulation: Simulation, directory: Path) -> list[str]:
     channels, lake = directory / "channels.toml", directory / "lake"
     channels.write_text(format_channels(simulation.scenario.settings.addresses, {}))
     files = list(map(str, closed_files(directory / "recording")))
-    assert run(["ingest", *files, "--lake", str(lake), "--channels", str(channels), "--no-spark"]) == 0
+    ingest = ["--lake", str(lake), "--channels", str(channels), "--no-spark"]
+    if run(["ingest", *files, *ingest]) != 0:
+        # What a replayer that lies has returned is another recording of line A: an error, until it is left out.
+        faults = simulation.scenario.settings.faults
+        assert faults is not None and faults.replayer_corruption > 0
+        files = [each for each in files if "incremental-R" not in each]
+        assert run(["ingest", *files, *ingest]) == 0
     found, states = list[str](), open_snapshot(lake).arrow_table("book_state")
     lost: dict[int, set[int]] = {channel.feed.key.number: set() for channel in simulation.channels.values()}
     for gap in rows(lake, "gaps"):

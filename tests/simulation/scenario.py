@@ -126,7 +126,7 @@ def random_faults(random: Random, busy_s: float) -> Faults:
         corruption=share(0.03),
         header_corruption=share(0.02),
         replayer_loss=share(0.3),
-        replayer_lies=share(0.3),
+        replayer_corruption=share(0.3),
         replayer_refusals=share(0.5),
         replayer_delay_ms=random.choice((0.0, 3.0, 200.0)),
         ends_s=busy_s,

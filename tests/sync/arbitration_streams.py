@@ -11,7 +11,7 @@ import numpy as np
 from sync.arbitration_lines import DATA, HEARTBEAT, RECOVERED, RESET, Unit
 from sync.arbitration_reference import ReferenceArbiter
 
-from umdf.sync.arbitration import ArbitrationCounts, ArbitrationResult, LineArbiter, QuarantineReason, StepKind
+from umdf.sync.arbitration.arbiter import ArbitrationCounts, ArbitrationResult, LineArbiter, QuarantineReason, StepKind
 from umdf.sync.raw_units import RawUnits
 
 MS = 1_000_000

@@ -124,11 +124,11 @@ class SmallExchange:
         self._end_packet()
 
     def rest(self) -> None:
-        """Nothing happens any more: heartbeats, two whole lists of instruments and snapshot loops."""
+        """Nothing happens any more: heartbeats, lists of instruments and snapshot loops, for longer than any doubt."""
         self._end_packet()
         self._snapshot_loop = []
-        self.instrument_loop()
-        for _ in range(2):
+        for _ in range(3):
+            self.instrument_loop()
             self.pause(600)
             self.heartbeat()
             while not self.snapshot_step():

@@ -8,8 +8,8 @@ import pytest
 from sync.arbitration_lines import NEXT_VERSION, VERSION, A, B, C, Unit, data, heartbeat, requested, reset
 from sync.arbitration_streams import MS, raw_units
 
-from umdf.sync import arbitration_lines_kernel as lines_kernel
-from umdf.sync.arbitration import (
+from umdf.sync.arbitration import lines_kernel as lines_kernel
+from umdf.sync.arbitration.arbiter import (
     ArbitrationResult,
     LineArbiter,
     QuarantinedUnit,
@@ -183,7 +183,7 @@ def test_a_damaged_number_far_behind_fills_no_gap(binary: Feed):
     assert binary.add(data(3, 60, name="wrong"), data(3_001, 61)) == ["x3001"]
 
 
-def test_a_large_loss_is_believed_when_a_second_unit_confirms_it(binary: Feed):
+def test_a_large_loss_is_accepted_when_a_second_unit_confirms_it(binary: Feed):
     binary.add(*many(1, 10, 1))
     assert binary.add(data(5_000, 2), now=90) == []
     assert binary.add(data(5_001, 100), now=121) == ["GAP 11-4999", "x5000", "x5001"]
@@ -207,12 +207,12 @@ def test_a_damaged_first_unit_is_no_start(binary: Feed):
     assert binary.results[-1].quarantined[0].reason == QuarantineReason.UNCONFIRMED
 
 
-def test_the_only_unit_of_all_is_believed_at_the_end(binary: Feed):
+def test_the_only_unit_of_all_is_delivered_at_the_end(binary: Feed):
     assert binary.add(data(20, 1)) == []
     assert binary.finish() == ["EPOCH 20 of 7", "JOIN 20", "x20"]
 
 
-def test_what_both_lines_have_is_believed_at_the_end(binary: Feed):
+def test_what_both_lines_have_is_delivered_at_the_end(binary: Feed):
     binary.add(*many(1, 10, 1), data(9_000, 2, A), data(9_000, 3, B))
     assert binary.finish() == ["GAP 11-8999", "x9000"]
 

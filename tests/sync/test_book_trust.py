@@ -1,12 +1,20 @@
-"""The rules of trust of a book, one by one, on the kernel that decides them."""
+"""The rules of trust of a book, one by one, on the kernels that decide them: for the rows of a day, and for a live book
+that holds updates back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import numpy as np
 import pytest
+from sync.test_channel import PETR4, empty_book, events
 
+from umdf.book.engine import Books
 from umdf.buffers import buffer_address
 from umdf.sync import book_trust_kernel as trust
+from umdf.sync import update_gate_kernel as gate
+from umdf.sync.trust import BookTrust
 
 ADD, CLEAR, BID, NEITHER, NULL = ord("A"), ord("R"), ord("B"), ord("N"), trust.NULL
 EMPTY = "empty book"
@@ -82,3 +90,43 @@ def test_lost_empty_book_restarts_rpt_seq_and_leaves_the_book_stale(restarted: i
     rows: list[Row] = [(number, 0) for number in range(1, 10)]
     assert trust_after(*rows, (restarted, 1), (restarted + 1, 1))[-2:] == [STALE, STALE]
     assert trust_after(*rows, (restarted, 1), (EMPTY, 1), (1, 1))[-2:] == [HEALTHY, HEALTHY]
+
+
+def live_trust_after(*rows: Row) -> list[str]:
+    """The same as `trust_after` of a live book. A unit has one row, and so has a gap."""
+    live, found, gaps, last_gap, sequence = BookTrust(Books(requires_full_history=True)), [], 0, -1, 0
+    for rpt_seq, gaps_before, *_ in rows:
+        if gaps_before > gaps:
+            gaps, last_gap, sequence = gaps_before, sequence + 1, sequence + 1
+        sequence += 1
+        unit = empty_book(sequence, PETR4) if isinstance(rpt_seq, str) else events(sequence, (PETR4, rpt_seq, 1))
+        live.gate(unit.rows("mbo"), np.array([sequence]), np.array([last_gap]))
+        state = live.states[live.number_of(PETR4, lending=False)]
+        level = STALE if state[gate.S_STALE] else HEALTHY
+        found.append(UNVERIFIED if level == HEALTHY and last_gap > state[gate.S_VERIFIED] else level)
+    return found
+
+
+def random_rows(random: Random, count: int) -> list[Row]:
+    """Of a book that is emptied now and then, of which some updates are lost and others come twice."""
+    rows, rpt_seq, gaps = list[Row](), 0, 0
+    loss, reset = random.choice((0.0, 0.02, 0.2)), random.choice((0.0, 0.01, 0.1))
+    while len(rows) < count:
+        is_empty = random.random() < reset
+        rpt_seq = 0 if is_empty else rpt_seq + 1
+        if random.random() < loss:  # this one is lost, with others or without
+            gaps += 1
+            rpt_seq += random.choice((0, 0, 1, 5))
+        elif random.random() < loss / 4:
+            gaps += 1  # of other instruments
+        else:
+            rows.append((EMPTY if is_empty else rpt_seq, gaps))
+            if random.random() < 0.02 and rpt_seq > 3:
+                rows.append((rpt_seq - random.randint(0, 2), gaps))
+    return rows
+
+
+def test_rows_of_a_day_and_live_books_are_trusted_alike(sized: Callable[[int, int], int]) -> None:
+    for seed in range(sized(40, 5_000)):
+        rows = random_rows(Random(seed), 150)
+        assert live_trust_after(*rows) == trust_after(*rows), f"seed {seed}"

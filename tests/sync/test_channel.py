@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from market.event_builders import build_events, define, status
 
 from umdf.market.families import FAMILIES, NEW, NULL, SNAPSHOT
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
 from umdf.sync.rpt_seq_kernel import SHORT_HISTORY
-from umdf.sync.snapshots import GroupPhases, Snapshots, find_snapshots
+from umdf.sync.snapshots import Snapshots, find_snapshots
 from umdf.sync.trust import TrustLevel
 
 PETR4, VALE3 = 5, 6
@@ -249,7 +248,7 @@ def test_a_channel_reset_empties_every_book_and_answers_every_gap():
     assert bids(channel, PETR4) == [30] and bids(channel, VALE3) == []
 
 
-def test_a_late_unit_heals_what_it_was_missing_from():
+def test_a_late_unit_recovers_the_book_that_lacked_it():
     channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
     channel.open_gap(Gap(1, 3, 3, 0))
     channel.apply(events(4, (PETR4, 3, 12), (PETR4, 4, 13)))
@@ -281,23 +280,6 @@ def test_a_late_unit_of_an_instrument_that_is_deleted_by_now_does_not_create_it_
     assert channel.instrument_ids() == {VALE3} and not channel.gaps.is_missing(3)
 
 
-def test_the_phase_in_a_snapshot_loop_is_as_of_the_snapshot_before_it():
-    """11.4: a group's message has no RptSeq, and its phase in a loop no sequence."""
-    channel = started(1, (PETR4, 1, 10))
-    channel.apply_instruments(build_events(define(PETR4, "PETR4", group="XX")))
-    phase = build_events(status(security_group="XX", phase=17))
-    phase.units.sequence[:] = 2
-    channel.apply(phase)
-    channel.open_gap(Gap(1, 3, 5, 0))
-    channel.apply_snapshots(snapshot(PETR4, 5, 1, 10))
-    channel.apply_phases(GroupPhases(phase, after=4, until=6))
-    channel.apply(events(6, (PETR4, 2, 11)))  # the phase is used now
-    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
-    assert channel.state_trust(PETR4).level == TrustLevel.UNVERIFIED
-    channel.apply_phases(GroupPhases(phase, after=5, until=6))
-    assert channel.state_trust(PETR4).level == TrustLevel.HEALTHY
-
-
 def test_a_snapshot_from_before_a_deletion_does_not_create_the_instrument_again():
     channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
     deletion = events(3, (PETR4, 2, 2))
@@ -307,7 +289,7 @@ def test_a_snapshot_from_before_a_deletion_does_not_create_the_instrument_again(
     assert channel.instrument_ids() == {VALE3}
 
 
-def test_a_snapshot_that_updates_are_missing_after_because_memory_was_full_heals_nothing():
+def test_a_snapshot_recovers_nothing_if_updates_after_it_were_dropped_for_lack_of_memory():
     channel = started(500, (PETR4, 40, 10))
     channel._updates.waiting.max_bytes = 5_000
     for number in range(41, 140):

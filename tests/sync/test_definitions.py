@@ -12,9 +12,8 @@ from tests.sync.test_channel import PETR4, VALE3, events, rows, started
 from umdf.market.families import NULL
 from umdf.market.rows import Events, Units
 from umdf.sync.channel import Channel
-from umdf.sync.definitions.definition_trust import MARGIN_NS
 from umdf.sync.definitions.list_loops import InstrumentList, ListLoops
-from umdf.sync.gaps import Gap
+from umdf.sync.gaps import MARGIN_NS, Gap
 from umdf.sync.raw_units import RawUnits, data_units
 from umdf.sync.unit_codecs import DecodedUnits
 
@@ -96,6 +95,27 @@ def test_a_list_deletes_nothing_if_nothing_was_lost():
     assert channel.state.instruments.ids() == [PETR4]
 
 
+def test_what_a_damaged_packet_has_made_up_is_gone_with_the_next_list():
+    """It has a wrong SecurityID: no definition will ever come for that, and its book would be stale for ever."""
+    channel = started(1, (PETR4, 1, 10))
+    channel.apply_instruments(build_events(define(PETR4, "PETR4"), ts_send=0))
+    channel.apply(events(2, (VALE3, 7, 11)))
+    sent_ns = 2_000
+    channel.apply_list(listed(PETR4, ts=sent_ns + MARGIN_NS))  # its definition may have been sent since
+    assert channel.instrument_ids() == {PETR4, VALE3} and not channel.book_trust(VALE3).is_healthy
+    channel.apply_list(listed(PETR4, ts=sent_ns + MARGIN_NS + 1))
+    assert channel.instrument_ids() == {PETR4} and not channel.untrusted() and not channel.deleted
+
+
+def test_an_instrument_that_is_heard_of_before_its_definition_stays():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 7, 11))
+    channel.apply_list(listed(PETR4, VALE3))
+    assert channel.instrument_ids() == {PETR4, VALE3}
+    channel.apply_instruments(build_events(define(VALE3, "VALE3"), ts_send=0))
+    channel.apply_list(listed(PETR4, ts=2 * LATER_NS))  # it has a definition: only a message deletes it (7.3)
+    assert channel.instrument_ids() == {PETR4, VALE3}
+
+
 def test_an_instrument_that_was_added_after_the_begin_of_a_list_stays():
     channel = defined(PETR4)
     channel.apply(changed(4, "A", ITUB4, "ITUB4", LATER_NS))
@@ -110,9 +130,10 @@ def test_an_older_definition_never_replaces_a_newer_one():
     channel = defined(PETR4)
     channel.apply(changed(4, "M", PETR4, "NEW", 4_000))
     channel.apply_late(changed(2, "M", PETR4, "OLD", 2_000))
-    channel.apply_instruments(build_events(define(PETR4, "OLD"), ts_send=3_000))
-    assert symbol(channel) == "NEW" and channel.definition_trust(PETR4).is_healthy
-    channel.apply_instruments(build_events(define(PETR4, "NEWER"), ts_send=5_000))
+    for ts_send in (3_000, 5_000):  # a loop may send just after a change what was before it
+        channel.apply_instruments(build_events(define(PETR4, "OLD"), ts_send=ts_send))
+        assert symbol(channel) == "NEW" and channel.definition_trust(PETR4).is_healthy
+    channel.apply_instruments(build_events(define(PETR4, "NEWER"), ts_send=4_001 + MARGIN_NS))
     assert symbol(channel) == "NEWER"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from umdf.sync.raw_units import content_keys, data_units
-from umdf.sync.template_scan_kernel import check_framing
+from umdf.sync.raw_units_kernel import NEXT_SEQUENCE, PACKET_COLUMNS, USABLE, read_packets
 
 
 def test_content_keys_tell_contents_apart():
@@ -16,14 +16,16 @@ def test_content_keys_tell_contents_apart():
     assert keys[2] == keys[3] and len(set(keys.tolist())) == 5 and (keys > 0).all()
 
 
-def test_the_framing_of_a_packet_tells_torn_ones_and_heartbeats():
+def test_the_framing_of_a_packet_finds_truncated_ones_and_heartbeats():
     packet = bytes(16) + bytes([16, 0, 80, 235, 4, 0, 2, 0, 2, 0, 16, 0]) + (77).to_bytes(4, "little")
     other = packet[:22] + b"\x03" + packet[23:]
     too_long = other[:16] + b"\x11" + other[17:]
     buffer = np.frombuffer(packet + other + too_long + packet, np.uint8)
-    start, end, found = np.array([0, 32, 64, 96]), np.array([32, 64, 96, 127]), np.zeros(4, np.int64)
-    check_framing(*(array.ctypes.data for array in (buffer, start, end)), 4, found.ctypes.data)
-    assert found.tolist() == [77, 0, -1, -1]  # the last one is truncated
+    start, end, found = np.array([0, 32, 64, 96]), np.array([32, 64, 96, 127]), np.zeros((PACKET_COLUMNS, 4), np.int64)
+    source = buffer.ctypes.data, len(buffer), start.ctypes.data, end.ctypes.data
+    assert read_packets(*source, 4, 0, found.ctypes.data) == 4
+    assert found[NEXT_SEQUENCE].tolist() == [77, 0, 0, 0]
+    assert found[USABLE].tolist() == [1, 0, 0, 0]  # without a number; too long a message; the last one is truncated
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64])

@@ -6,10 +6,19 @@ from random import Random
 
 import numpy as np
 import pytest
+from sync.recorded_days import CHANNELS, Client
 from sync.small_exchange import CHANNEL, MS, SCHEMA, SmallExchange
 from sync.small_exchange_model import Instrument
 
-from umdf.sync.snapshot_stream import MAX_PAUSE_NS, EarlySnapshots, Received, ReceivedSnapshot, SnapshotStream
+from umdf.market.families import NULL
+from umdf.sync.snapshot_stream import (
+    MAX_PAUSE_NS,
+    EarlySnapshots,
+    Received,
+    ReceivedSnapshot,
+    SnapshotHeader,
+    SnapshotStream,
+)
 from umdf.sync.unit_codecs import SbeUnits
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.decode import Decoder
@@ -96,3 +105,12 @@ def test_early_snapshots_are_bounded_and_the_oldest_go_first() -> None:
         assert some.is_complete[each.row] and set(book.column("instrument_id")) == {99 + each.header.sequence - 40}
         assert len(book) == 1 + len(instrument().orders)
     assert early._nbytes == 0
+
+
+def test_a_snapshot_that_states_no_epoch_and_began_before_this_one_is_not_of_it() -> None:
+    """Before version 15: its first part was received before the numbering began, its last one after."""
+    session = Client(CHANNELS["sbe-position"]).session
+    [channel_input] = session._inputs.values()
+    channel_input.epoch_start = 1_000, 7
+    for at, is_usable in (((999, 6), False), ((1_000, 7), False), ((1_000, 8), True)):
+        assert session._is_usable(channel_input, SnapshotHeader(at, 5, NULL, 0)) == is_usable

@@ -39,7 +39,7 @@ def stream(bids: int, offers: int, stats: int, *, said: tuple[int, int, int]) ->
     return Events(Units(*numbers), {"snapshot": header, "mbo": book, "statistics": statistics})
 
 
-def test_a_snapshot_with_all_that_its_header_says_is_whole():
+def test_a_snapshot_with_all_that_its_header_states_is_complete():
     found = find_snapshots(stream(2, 1, 3, said=(2, 1, 3)))
     assert found.is_complete.tolist() == [True, True]
     assert found.incomplete_from == 20

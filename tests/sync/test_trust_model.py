@@ -22,6 +22,7 @@ from umdf.market.families import NULL, SESSION_HIGH
 from umdf.sync.channel import Channel
 from umdf.sync.session import Session
 from umdf.sync.stream_detection import DetectedStream, StreamKind
+from umdf.sync.until import Until
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.packet import Protocol
 
@@ -48,8 +49,8 @@ class Packets:
 class Client:
     """A session that is fed with packets."""
 
-    def __init__(self) -> None:
-        self.session = Session(STREAMS, SCHEMA, TEMPLATES)
+    def __init__(self, until: Until | None = None) -> None:
+        self.session = Session(STREAMS, SCHEMA, TEMPLATES, until)
         [self.channel] = self.session.channels.values()
 
     def feed(self, received: list[Arrival]) -> None:
@@ -69,8 +70,18 @@ class Scenario:
     renumbered: Numbering
 
     def truth(self, channel: Channel) -> dict[int, View]:
+        """Without instruments that are deleted next, if a list, which may be ahead, has shown it."""
+        at, known = (channel.epoch or 0, channel.sequence), channel.deleted
+        at = self.renumbered.get(at, at)
+        later = [truth for when, truth in self.exchange.truth.items() if when > at] if known else []
+        truth = self.exchange.truth[at]
+        ahead = {number for number in known if number in truth and any(number not in each for each in later)}
+        return {number: view for number, view in truth.items() if number not in ahead}
+
+    def has_truth(self, channel: Channel) -> bool:
+        """Not in a numbering that the moment cut off."""
         at = channel.epoch or 0, channel.sequence
-        return self.exchange.truth[self.renumbered.get(at, at)]
+        return self.renumbered.get(at, at) in self.exchange.truth
 
     def wrong_definitions(self, channel: Channel) -> list[int]:
         """Instruments that are defined and do not exist, or the reverse, now and later: lists may be ahead."""
@@ -178,6 +189,20 @@ def test_with_little_memory_nothing_wrong_is_shown_as_right(sized: Callable[[int
         assert_all_known(client, case)
         dropped += client.session.dropped_snapshots(key)
     assert dropped or SEEDS
+
+
+def test_what_was_right_at_a_moment_is_shown_and_nothing_else(sized: Callable[[int, int], int]) -> None:
+    """Updates after the moment may show that a book is right, and snapshots of it recover others."""
+    for seed in seeds(sized)[: sized(6, 3_000)]:
+        case, random = scenario(seed), Random(seed)
+        for moment in random.sample(sorted(sequence for _, sequence in case.exchange.truth), 3):
+            client = Client(Until(sequence=moment))
+            for first in range(0, len(case.received), 10):
+                client.feed(case.received[first : first + 10])
+            client.session.finish()
+            if client.channel.epoch is not None and case.has_truth(client.channel):
+                wrong = wrong_values(client.channel, case.truth(client.channel))
+                assert not wrong, f"seed {seed}, as of {moment}: {wrong}"
 
 
 def report(channel: Channel) -> dict[int, Any]:

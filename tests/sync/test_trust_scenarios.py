@@ -46,6 +46,8 @@ def wrong_values(client: Client, day: RecordedChannel, first_epoch: int | None, 
     channel, found = client.channel, list[str]()
     sequence = min(channel.sequence, moment)
     numbering = int(first_epoch is not None and channel.epoch != first_epoch)
+    if not day.is_end_of_packet(sequence, numbering):  # what is right is known where packets end
+        return []
     for number in day.ids:
         if not channel.book_trust(number).is_healthy:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sync.test_channel import PETR4, VALE3, events
 
-from umdf.sync.waiting_updates import NOTHING_DROPPED, WaitingUpdates
+from umdf.sync.waiting_updates import NOTHING_DROPPED, WaitingUpdates, rows_after
 
 
 def taken(waiting: WaitingUpdates, *instruments: int) -> list[tuple[int, int]]:
@@ -45,3 +45,8 @@ def test_the_oldest_are_dropped_and_it_is_remembered_until_a_snapshot_replaces_t
     assert waiting.dropped_until(PETR4) == dropped
     waiting.forget_dropped([PETR4])
     assert waiting.dropped_until(PETR4) == NOTHING_DROPPED
+
+
+def test_only_updates_after_the_snapshot_of_their_instrument_are_left():
+    found = rows_after(events(10, (PETR4, 5, 1), (VALE3, 1, 2), (PETR4, 6, 3)), np.array([PETR4]), {PETR4: 10})
+    assert found.units.sequence[found.rows("mbo").unit].tolist() == [11, 12]

@@ -28,6 +28,7 @@ LINES = (LINE_A, LINE_B)
 BURST, SECOND = 40, 1_000 * MS
 SBE_HEADER, FAST_HEADER = struct.Struct("<BBHI"), struct.Struct(">IHHH")
 MESSAGES_AT, TEMPLATE_AT, EPOCH_AT, HEADER_TEMPLATE = 16, 6, 12 + 32, 30  # of a Binary packet with snapshots
+ORDER_TEMPLATE, ACTION_AT = 50, 12 + 9
 Packets = list[Sent]
 Fault = Callable[[RecordedChannel, Random], Packets | None]
 
@@ -186,6 +187,51 @@ def torn_loops(fault: Fault) -> Fault:
     return both
 
 
+def late_snapshots(fault: Fault, by_ns: int) -> Fault:
+    """What the snapshot stream knows is out of date when it is received: phases have changed, or the numbering."""
+
+    def both(channel: RecordedChannel, random: Random) -> Packets | None:
+        packets = fault(channel, random)
+        return packets and [replace(p, ts=p.ts + by_ns) if p.flow == SNAPSHOT_LINE else p for p in packets]
+
+    return both
+
+
+def in_chunks(channel: RecordedChannel, random: Random, most_ns: int) -> Packets:
+    """Messages are sent as two chunks, of which the second is overtaken."""
+    found = []
+    for packet in channel.packets():
+        number, chunks, _, size = FAST_HEADER.unpack_from(packet.content)
+        body = packet.content[FAST_HEADER.size :]
+        if packet.flow not in LINES or chunks != 1 or size != len(body) or size < 2 or random.random() > 0.2:
+            found.append(packet)
+            continue
+        parts = (1, body[: size // 2]), (2, body[size // 2 :])
+        for chunk, part in parts:
+            content = FAST_HEADER.pack(number, 2, chunk, len(part)) + part
+            ts = packet.ts + (random.randrange(1, most_ns) if chunk == 2 else 0)
+            found.append(replace(packet, ts=ts, content=content))
+    return found
+
+
+def overtaken_chunks(most_ns: int) -> Fault:
+    return lambda channel, random: in_chunks(channel, random, most_ns)
+
+
+def unknown_actions(channel: RecordedChannel, random: Random) -> Packets:
+    """Both lines have an update action (279) that nobody knows."""
+    chosen, found = set(some(channel, random, 30)), []
+    for packet in channel.packets():
+        content, at = bytearray(packet.content), MESSAGES_AT
+        while packet.flow in LINES and packet.first in chosen and at + ACTION_AT < len(content):
+            length, template = (struct.unpack_from("<H", content, at + place)[0] for place in (0, TEMPLATE_AT))
+            if template == ORDER_TEMPLATE:
+                content[at + ACTION_AT] = 7
+            at += max(length, 1)
+        found.append(replace(packet, content=bytes(content)))
+    return found
+
+
 def older_epoch(channel: RecordedChannel, random: Random) -> Packets:
     """Snapshots that state another sequence version."""
     if channel.settings.generation == "position":  # before version 15 they state none
@@ -218,6 +264,14 @@ def reordered(share: float, most_ns: int) -> Fault:
         ]
 
     return fault
+
+
+def snapshots_go_on(channel: RecordedChannel, random: Random) -> Packets:
+    """Nothing more comes on the incremental stream, and the other streams know more."""
+    last = some(channel, random, low=0.5, high=0.8)[0]
+    packets = channel.packets()
+    end = next(packet.ts for packet in packets if packet.flow == LINE_A and packet.last >= last)
+    return [packet for packet in packets if packet.flow not in LINES or packet.ts <= end]
 
 
 def slow_line_b(delay_ns: int) -> Fault:
@@ -277,7 +331,7 @@ def one_line(fault: Fault) -> Fault:
     return only
 
 
-BINARY, BOTH_LINES = ("sbe",), (LINE_A, LINE_B)
+BINARY, FIX_FAST, BOTH_LINES = ("sbe",), ("fast",), (LINE_A, LINE_B)
 SCENARIOS = {
     "nothing": Scenario(untouched),
     "loss of one packet": Scenario(loss(1)),
@@ -294,8 +348,16 @@ SCENARIOS = {
     "loss at the start": Scenario(loss(1, 12, 0.0, 0.01)),
     "loss before a silence": Scenario(loss_at_end(1), heals=False),
     "loss of much before a silence": Scenario(loss_at_end(25), heals=False),
+    "end of the incremental stream while snapshots go on": Scenario(snapshots_go_on, heals=False),
     "loss without snapshots": Scenario(without_snapshots(loss(3)), heals=False),
     "loss, and snapshots with holes": Scenario(torn_loops(loss(6)), heals=False),
+    "loss, and snapshots that are late": Scenario(late_snapshots(loss(8), 2 * SECOND), heals=False),
+    "loss of group phases, and snapshots that are late": Scenario(
+        late_snapshots(about("status of many", count=3), SECOND), heals=False
+    ),
+    "unknown update actions": Scenario(unknown_actions, protocols=BINARY),
+    "chunks that are overtaken": Scenario(overtaken_chunks(10 * MS), protocols=FIX_FAST),
+    "chunks that are overtaken by far": Scenario(overtaken_chunks(300 * MS), protocols=FIX_FAST),
     "foreign version on one line": Scenario(damaged(foreign_version, (LINE_A,)), protocols=BINARY),
     "foreign version on both lines": Scenario(damaged(foreign_version, BOTH_LINES), heals=False, protocols=BINARY),
     "huge number on one line": Scenario(damaged(huge_number, (LINE_A,))),
@@ -324,6 +386,9 @@ SCENARIOS = {
     "loss of a channel reset": Scenario(about("mbo of many"), RESET),
     "loss of a channel reset and what follows": Scenario(about("mbo of many", resent=100), RESET, heals=False),
     "new numbering": Scenario(untouched, RESTART),
+    "new numbering, and late snapshots of the old one": Scenario(
+        late_snapshots(untouched, 2 * SECOND), RESTART, heals=False
+    ),
     "new numbering, whose reset is lost on one line": Scenario(lost_reset(is_on_both=False), RESTART),
     "new numbering, whose reset is lost": Scenario(lost_reset(is_on_both=True), RESTART, heals=False),
     "new numbering of the only line, whose reset is lost": Scenario(

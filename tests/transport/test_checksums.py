@@ -96,7 +96,7 @@ def test_a_datagram_that_is_cut_cannot_be_checked(tmp_path: Path) -> None:
     assert len(rows) == 2 == capture.counts.truncated
 
 
-def test_who_asks_for_them_gets_them_marked(tmp_path: Path) -> None:
+def test_rejected_packets_are_marked_on_request(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(pcap([frame(b"one"), frame(b"two", 4, "wrong"), frame(b"three")]))
     with open_capture(path, corrupt=True) as capture:

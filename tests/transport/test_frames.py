@@ -89,7 +89,7 @@ def test_an_unsupported_link_type_is_one_warning_with_its_offset(tmp_path: Path)
     assert (warning.offset, warning.reason) == (24, "unsupported link type 127; 3 packets skipped")
 
 
-def test_flows_are_told_apart_by_each_address_and_port(tmp_path: Path) -> None:
+def test_flows_are_distinguished_by_each_address_and_port(tmp_path: Path) -> None:
     frames = [
         ethernet(packet)
         for packet in (

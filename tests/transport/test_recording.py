@@ -59,7 +59,7 @@ def test_a_half_written_line_does_not_count_and_a_broken_one_is_an_error(tmp_pat
         read_manifest(manifest)
 
 
-def test_a_digest_is_of_all_that_is_said_of_the_first_files(tmp_path: Path) -> None:
+def test_a_digest_covers_everything_that_a_manifest_states_of_its_first_files(tmp_path: Path) -> None:
     first = write(tmp_path / "first", {"file": "a.pcap", "bytes": 3}, "b.pcap")
     same = write(tmp_path / "same", {"bytes": 3, "file": "a.pcap"}, "another.pcap")
     other = write(tmp_path / "other", {"file": "a.pcap", "bytes": 4}, "b.pcap")

@@ -1,4 +1,4 @@
-"""Behind damage a file is read on, at the next plausible record; what lies between is told to the byte."""
+"""Behind damage a file is read on, at the next plausible record; what lies between is reported to the byte."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_all_records_around_damage_are_read_and_every_byte_is_accounted_for(
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
-def test_damage_in_what_was_compressed_is_told_as_in_a_plain_file(
+def test_damage_in_a_compressed_file_is_reported_as_in_a_plain_one(
     pack: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     data, _, _ = _header(sample("pcap < ns", random.Random(1)), random.Random(1))

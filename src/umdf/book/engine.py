@@ -39,13 +39,15 @@ from umdf.book.state_kernel import (
 from umdf.book.views import ENTRY_DTYPE, Book
 from umdf.buffers import Memory, Pool, buffer_address
 from umdf.market.families import MBO, NULL
-from umdf.market.rows import Rows
+from umdf.market.rows import ConstantColumns, MemoryColumns, Rows
 
 MBO_COLUMNS = (
     "action side price size order_id firm prev_size position order_count ts_insert venue update_action "
     "instrument_id rpt_seq flags"
 ).split()
 _TYPES = [MBO.column(name).dtype for name in MBO_COLUMNS]
+_COLUMNS = {column.name: (column.dtype, column.null if column.nullable else 0)
+            for column in map(MBO.column, MBO_COLUMNS)}  # fmt: skip
 LADDER_KERNELS = {"event": apply_with_depth, "end": apply_with_depth_at_event_end}
 MIN_OUTPUT_ROWS = 256  # rows
 
@@ -63,6 +65,7 @@ class Books:
         self._table, self._table_view = self.arenas.table, self.arenas.table_view
         self._table[k.FIRST_RPT_SEQ] = 0 if requires_full_history else NULL
         self._outcomes, self._output, self._removed = Pool(), Pool(), Pool()
+        self._absent = ConstantColumns()
 
     def apply(self, rows: Rows) -> Outcomes:
         """Apply rows of the family mbo."""
@@ -113,6 +116,11 @@ class Books:
 
     def _set_columns(self, rows: Rows) -> list[NDArray[np.generic]]:
         """Have the table name the columns of some rows; returns those that have to be kept meanwhile."""
+        if type(rows.columns) is MemoryColumns:
+            addresses = rows.columns.addresses(_COLUMNS, self._absent)
+            if addresses is not None:
+                self._table[k.COLUMNS : k.COLUMNS + len(addresses)] = addresses
+                return []
         sent_columns = [rows.columns.get(name) for name in MBO_COLUMNS]
         is_usable = [
             c is not None and c.dtype is kind and c.flags.carray for c, kind in zip(sent_columns, _TYPES, strict=True)
@@ -148,14 +156,23 @@ class Books:
 
     def instruments(self) -> list[tuple[int, bool]]:
         """(instrument_id, lending) of every book."""
+        ids, lending = self.keys()
+        return list(zip(ids.tolist(), lending.tolist(), strict=True))
+
+    def keys(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The instrument of every book, and whether it is the lending book."""
         headers = self.arenas.headers
-        alive = headers[headers["alive"] != 0]
-        return [(int(b["instrument_id"]), bool(b["lending"])) for b in alive]
+        alive = headers["alive"] != 0
+        return headers["instrument_id"][alive], headers["lending"][alive] != 0
 
     def book(self, instrument_id: int, *, lending: bool = False) -> Book | None:
         """A book as it is now; None if it was never mentioned."""
         number = book_number(self.arenas.address, instrument_id, int(lending))
         return None if number < 0 else self._book(number)
+
+    def rpt_seq(self, number: int) -> int:
+        """The last RptSeq of a book by its number; NULL if any may follow."""
+        return int(self.arenas.headers["rpt_seq"][number])
 
     def _book(self, number: int) -> Book:
         header, entries = self.arenas.headers[number], self._entries(number)
@@ -191,10 +208,14 @@ class Books:
     def shown_book(self, instrument_id: int) -> Book | None:
         """The book to show of an instrument: the lending book, unless the ordinary one has orders of its own. The
         ordinary one may exist for a declared depth or a statistic alone."""
-        ordinary, lending = self.book(instrument_id), self.book(instrument_id, lending=True)
-        if lending is None or (ordinary is not None and len(ordinary.entries)):
-            return ordinary
-        return lending
+        return self.book(instrument_id, lending=self.shows_lending(instrument_id))
+
+    def shows_lending(self, instrument_id: int) -> bool:
+        """Whether the lending book of an instrument is the one to show."""
+        if book_number(self.arenas.address, instrument_id, 1) < 0:
+            return False
+        ordinary = book_number(self.arenas.address, instrument_id, 0)
+        return ordinary < 0 or not count_entries(self.arenas.address, ordinary)
 
     def delete_instrument(self, instrument_id: int) -> bool:
         """The instrument is gone, and both its books with it (7.3, 9.8); returns whether there was one."""

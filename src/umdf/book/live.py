@@ -44,18 +44,37 @@ ABSENT = -1
 NO_U32_NULL = -1  # no number of 32 bits is it
 
 
-class PacketApplier:
-    """Applies packets to some books. The books can be used in any other way in between."""
+class PacketReader:
+    """The tables that kernels read packets with, and the memory of the rows of one packet."""
 
-    def __init__(self, books: Books, layout: Layout) -> None:
-        self.books = books
+    def __init__(self, layout: Layout) -> None:
         self._plan, self._shapes = _build_shapes(layout)
         self._columns = [_scratch(name) for name in MBO_COLUMNS]
-        self._outcomes = np.zeros(v.SCRATCH_ROWS, np.int8)
+        self._outcomes, self._indices = np.zeros(v.SCRATCH_ROWS, np.int8), np.zeros(v.SCRATCH_ROWS, np.int64)
         self._table = np.zeros(v.V_WORDS, np.int64)
+        self._table[v.V_INDICES] = buffer_address(self._indices)
         self._table[v.V_COLUMNS : v.V_COLUMNS + len(MBO_COLUMNS)] = [buffer_address(column) for column in self._columns]
         self._table[v.V_OUTCOMES], self._table[v.V_SCHEMA] = buffer_address(self._outcomes), layout.schema.id
         self._table[v.V_PLAN], self._table[v.V_SHAPES] = buffer_address(self._plan), buffer_address(self._shapes)
+
+    def attach(self, books: Books) -> None:
+        """Have kernels that read a packet for these books use this memory; until the books are applied to otherwise."""
+        table = books.arenas.table
+        table[k.LIVE_TABLE] = buffer_address(self._table)
+        table[k.COLUMNS : k.COLUMNS + len(MBO_COLUMNS)] = self._table[v.V_COLUMNS : v.V_COLUMNS + len(MBO_COLUMNS)]
+
+    @property
+    def rejected(self) -> int:
+        """Packets, ends of packets and messages so far that could not be framed; a decoder quarantines them."""
+        return int(self._table[v.V_REJECTED])
+
+
+class PacketApplier(PacketReader):
+    """Applies packets to some books. The books can be used in any other way in between."""
+
+    def __init__(self, books: Books, layout: Layout) -> None:
+        super().__init__(layout)
+        self.books = books
         self._books_table = books.arenas.table
         self._books_table[k.LIVE_TABLE] = buffer_address(self._table)
         self.address = books.arenas.address  # with `live_kernel.apply_packet`, for callers that count nanoseconds
@@ -84,11 +103,6 @@ class PacketApplier:
     def outcomes(self, rows: int) -> NDArray[np.int8]:
         """The outcomes of the rows of the last packet; valid until the next one."""
         return self._outcomes[:rows]
-
-    @property
-    def rejected(self) -> int:
-        """Packets, ends of packets and messages so far that could not be framed; a decoder quarantines them."""
-        return int(self._table[v.V_REJECTED])
 
 
 def _scratch(name: str) -> NDArray[np.generic]:

@@ -68,7 +68,8 @@ from umdf.wire.sbe.tables_kernel import MAX_PACKET_BYTES, MESSAGE_HEADER, PACKET
 
 # The live table: where the scratch is, the plan, and for each template how it is read.
 V_COLUMNS, V_OUTCOMES, V_SCHEMA, V_PLAN, V_SHAPES, V_REJECTED, V_UNKNOWN = 0, 15, 16, 17, 18, 19, 20
-V_WORDS = 21
+V_INDICES = 21  # of each row, the index of its message in the packet
+V_WORDS = 22
 SCRATCH_ROWS = MAX_PACKET_BYTES // MESSAGE_HEADER + 1  # no packet has more messages
 NEEDS_GROWTH_AT = -1  # returns below zero: -1 - row, at which something has to grow
 NEEDS_BATCH = -(1 << 32)  # or this: nothing was applied, the packet has messages with groups of book entries
@@ -192,12 +193,12 @@ def _read_by_plan(v, x, body, block, version, row):
 
 
 @inlined
-def _read_packet(t, a, c, v, packet, size):
+def read_packet(t, a, c, v, packet, size):
     """Fill the scratch; returns how many rows, or NEEDS_BATCH. What cannot be framed is counted and left out.
 
     The memory that a row needs is prefetched while the next message is read.
     """
-    rows, here, end = np.int64(0), packet + PACKET_HEADER, packet + size
+    rows, here, end, index = np.int64(0), packet + PACKET_HEADER, packet + size, np.int64(-1)
     if size < PACKET_HEADER or size > MAX_PACKET_BYTES:
         put(v, V_REJECTED, get(v, V_REJECTED) + 1)
         return rows
@@ -207,6 +208,7 @@ def _read_packet(t, a, c, v, packet, size):
             break
         template, version, body = np.int64(load_u16(here, 6)), np.int64(load_u16(here, 10)), here + MESSAGE_HEADER
         here += length
+        index += 1
         is_valid = load_u16(body, 2 - MESSAGE_HEADER) == SBE_LITTLE_ENDIAN and block <= length - MESSAGE_HEADER
         if not is_valid or np.int64(load_u16(body, 8 - MESSAGE_HEADER)) != get(v, V_SCHEMA):
             put(v, V_REJECTED, get(v, V_REJECTED) + (0 if is_valid else 1))
@@ -224,6 +226,7 @@ def _read_packet(t, a, c, v, packet, size):
         if rows < ORDER_DISTANCE:
             prefetch_order(t, a, c, rows)
         rpt_seq = load_i64(get(v, r.RPT_SEQ), 8 * rows)
+        store_i64(get(v, V_INDICES), 8 * rows, index)
         rows += np.int64((rpt_seq != k.NULL) | (get(x, X_ROW_CONDITION) != ROW_IF_RPT_SEQ))
     if here < end:
         put(v, V_REJECTED, get(v, V_REJECTED) + 1)
@@ -237,7 +240,7 @@ def apply_packet(packet, size, t):
     for column in range(r.FLAGS + 1):  # what is rare reads the columns that the table names
         put(t, k.COLUMNS + column, get(v, V_COLUMNS + column))
     a, c = arenas(t), r.columns_of(t)
-    rows = _read_packet(t, a, c, v, packet, size)
+    rows = read_packet(t, a, c, v, packet, size)
     if rows <= 0:
         return rows
     reached = apply_rows(t, a, c, np.int64(0), rows, ORDER_DISTANCE, get(v, V_OUTCOMES))

@@ -1,4 +1,4 @@
-"""What the client does in a step. A client of a third party is told so in words."""
+"""What the client does in a step. A client of a third party gets it as an instruction."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from umdf.certify.external_client import LoggedClient, Tell
+from umdf.certify.external_client import Instruct, LoggedClient
 from umdf.certify.player import Player, Progress, action_text, not_executed
 from umdf.certify.profile import HEARTBEAT_S, Combination
 from umdf.certify.results import Outcome, Run, StepResult
@@ -37,14 +37,14 @@ def play_with_log(
     stage: Stage,
     selection: Selection,
     log: Path,
-    tell: Tell,
+    instruct: Instruct,
     settings: ExternalSettings,
     progress: Progress,
 ) -> Run:
     """Check what the client writes to its log."""
-    client = LoggedClient(log, tell, stage, settle_s=settings.settle_s, speed=settings.speed)
+    client = LoggedClient(log, instruct, stage, settle_s=settings.settle_s, speed=settings.speed)
     stage.after_advance = client.poll
-    player = Player(combination, stage, client, lambda step: tell({"step": step.id}))
+    player = Player(combination, stage, client, lambda step: instruct({"step": step.id}))
     client.connect(starts_again=True)
     try:
         client.wait_for_log(settings.patience_s)
@@ -52,18 +52,23 @@ def play_with_log(
         client.settle()
         return collect(combination, MODE, player.play(selection), progress)
     finally:
-        tell({"client": "end"})
+        instruct({"client": "end"})
 
 
-# Asks for the outcome of a step while the exchange goes on: called again until it returns one.
-Ask = Callable[[Step, tuple[str, ...]], Outcome | None]
+# Requests the outcome of a step while the exchange goes on: called again until it returns one.
+ConfirmStep = Callable[[Step, tuple[str, ...]], Outcome | None]
 
 
 def play_with_person(
-    combination: Combination, stage: Stage, selection: Selection, ask: Ask, tell: Tell, progress: Progress
+    combination: Combination,
+    stage: Stage,
+    selection: Selection,
+    confirm: ConfirmStep,
+    instruct: Instruct,
+    progress: Progress,
 ) -> Run:
     """A person at the client says what it has shown."""
-    client = _WatchedClient(tell, stage)
+    client = _InstructedClient(instruct, stage)
     stage.after_advance = client.poll
     player = Player(combination, stage, client)
 
@@ -77,7 +82,7 @@ def play_with_person(
     def play(section: Section, step: Step, problem: str) -> StepResult:
         problem = problem or player.perform(step.actions, step.settle_s)
         actions, outcome = tuple(action_text(action) for action in step.actions), None
-        while not problem and (outcome := ask(step, actions)) is None:
+        while not problem and (outcome := confirm(step, actions)) is None:
             stage.advance(0.1)
         where = section.id, section.title
         found = outcome or Outcome.FAIL
@@ -87,11 +92,11 @@ def play_with_person(
     return collect(combination, MODE, results(), progress)
 
 
-class _WatchedClient(LoggedClient):
+class _InstructedClient(LoggedClient):
     """Without a log: instructions only."""
 
-    def __init__(self, tell: Tell, stage: Stage) -> None:
-        super().__init__(Path(), tell, stage, settle_s=0.0)
+    def __init__(self, instruct: Instruct, stage: Stage) -> None:
+        super().__init__(Path(), instruct, stage, settle_s=0.0)
 
     def _read(self) -> None:
         pass

@@ -28,14 +28,16 @@ from umdf.units import fix_timestamp
 UNIT = 10**9
 SENDING_TIME, MILLISECONDS = 52, 21  # characters of 20261119-10:30:00.000
 PATIENCE_S = 15.0  # of real time, for the client to write what was sent
-Tell = Callable[[dict[str, Any]], None]  # gives an instruction
+Instruct = Callable[[dict[str, Any]], None]  # sends an instruction to the client
 
 
 class LoggedClient:
     """Looks like our own client to whoever plays the script; the exchange runs at `speed` times real time."""
 
-    def __init__(self, log: Path, tell: Tell, stage: Stage, *, settle_s: float = 2.0, speed: float = 1.0) -> None:
-        self._log, self._tell, self._stage = log, tell, stage
+    def __init__(
+        self, log: Path, instruct: Instruct, stage: Stage, *, settle_s: float = 2.0, speed: float = 1.0
+    ) -> None:
+        self._log, self._instruct, self._stage = log, instruct, stage
         self._settle_s, self._speed = settle_s, speed
         self._position, self._line = 0, 0
         self._rest = b""
@@ -53,20 +55,20 @@ class LoggedClient:
 
     def connect(self, *, starts_again: bool) -> None:
         self._is_connected = bool(self._line)
-        self._tell({"client": "connect", "starts_again": starts_again})
+        self._instruct({"client": "connect", "starts_again": starts_again})
         self.settle()
 
     def disconnect(self) -> None:
-        self._tell({"client": "disconnect"})
+        self._instruct({"client": "disconnect"})
         self._is_connected = False
         self.settle()
 
     def log_on_to_history(self) -> None:
-        self._tell({"client": "log_on_to_history"})
+        self._instruct({"client": "log_on_to_history"})
         self.settle()
 
     def request_history(self, wanted: ReplayRange) -> None:
-        self._tell({"client": "request_history", **vars(wanted)})
+        self._instruct({"client": "request_history", **vars(wanted)})
         self.settle()
 
     # Its log
@@ -187,12 +189,12 @@ def _row(values: Sequence[Any]) -> BookRow:
     return BookRow(None if price is None else int(Decimal(price) * UNIT), int(size), *map(int, order))
 
 
-def instruction_file(path: Path) -> Tell:
+def instruction_file(path: Path) -> Instruct:
     """Writes each instruction as a line."""
     path.write_text("")
 
-    def tell(instruction: dict[str, Any]) -> None:
+    def instruct(instruction: dict[str, Any]) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(instruction, ensure_ascii=False) + "\n")
 
-    return tell
+    return instruct

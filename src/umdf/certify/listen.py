@@ -25,7 +25,7 @@ POLL_S = 0.05
 
 
 @dataclass(frozen=True)
-class Watched:
+class ObservationTarget:
     """What is looked at."""
 
     symbol: str
@@ -36,19 +36,19 @@ class Watched:
 
 def listen(
     channels: Sequence[ChannelAddresses],
-    watched: Watched,
+    target: ObservationTarget,
     selection: Selection,
     progress: Progress,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Listen until all steps have passed, or it is over."""
-    found = [each for each in channels if each.book.upper() == watched.book_type]
+    found = [each for each in channels if each.book.upper() == target.book_type]
     if not found:
         raise UsageError(
-            f"no channel with {watched.book_type} books", f"use {one_of(sorted({each.book for each in channels}))}"
+            f"no channel with {target.book_type} books", f"use {one_of(sorted({each.book for each in channels}))}"
         )
-    combination = Combination(found[0].protocol, watched.generation, watched.segment)
-    feed = _Feed(watched, combination, selection)
+    combination = Combination(found[0].protocol, target.generation, target.segment)
+    feed = _Feed(target, combination, selection)
 
     def results() -> Iterator[StepResult]:
         with Live(found, settings=FeedSettings(keeps_joined=True), tap=feed.take) as live:
@@ -64,8 +64,8 @@ def listen(
 class _Feed:
     """Tap records → the listener, once the instrument is known."""
 
-    def __init__(self, watched: Watched, combination: Combination, selection: Selection) -> None:
-        self._watched, self._combination, self._selection = watched, combination, selection
+    def __init__(self, target: ObservationTarget, combination: Combination, selection: Selection) -> None:
+        self._target, self._combination, self._selection = target, combination, selection
         self._channel = -1
         self._listener: Listener | None = None
         self._passed: list[StepResult] = []
@@ -81,7 +81,7 @@ class _Feed:
     def results(self) -> Iterator[StepResult]:
         if self._listener is None:
             raise UsageError(
-                f"{self._watched.symbol} was not found on the instrument stream",
+                f"{self._target.symbol} was not found on the instrument stream",
                 "check --symbol, --book and --channels",
             )
         return self._listener.results()
@@ -105,9 +105,9 @@ class _Feed:
 
     def _find(self, channel: int, messages: Sequence[SeenMessage]) -> None:
         for entry in (entry for message in messages for entry in message.entries):
-            if entry.get(55) == self._watched.symbol and 48 in entry:
+            if entry.get(55) == self._target.symbol and 48 in entry:
                 self._channel = channel
-                what = self._combination, self._watched.book_type, int(entry[48]), entry.get(1151, "")
+                what = self._combination, self._target.book_type, int(entry[48]), entry.get(1151, "")
                 self._listener = Listener(*what, self._selection)
 
 

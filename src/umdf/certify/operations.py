@@ -243,7 +243,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Reach:
+class GoToPhase:
     """Bring the group to a phase, by way of those between, with empty books: before a section."""
 
     phase: int

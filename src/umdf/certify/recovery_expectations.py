@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from umdf.certify.book_expectations import side_text
 from umdf.certify.observation import SECURITY_GROUP, SIDE_NAMES, SNAPSHOT, BookState, Observation, Tags
 
-ANY, EMPTY, BIDS, ASKS, PRICELESS_BID = "any", "empty", "bids", "asks", "priceless bid"
+ANY, EMPTY, BIDS, ASKS, MARKET_BID = "any", "empty", "bids", "asks", "market order bid"
 BOOK_TEXTS = {
     ANY: "", EMPTY: ", empty book", BIDS: ", BID side only", ASKS: ", ASK side only",
-    PRICELESS_BID: ", order without a price first on BID",
+    MARKET_BID: ", order without a price first on BID",
 }  # fmt: skip
 OF_A_SESSION = {"2": "a trade", "7": "a high", "8": "a low", "9": "a VWAP"}  # statistics that 1174=4 resets (11.3)
 
@@ -62,7 +62,7 @@ class Snapshot:
                 return f"the snapshot has entries 269={', '.join(sorted(filter(None, sides))) or 'none'}: {shown}"
             if (bool(after.bids), bool(after.asks)) != ("0" in expected, "1" in expected):
                 return f"the book after recovery is another one: {shown}"
-        if self.book == PRICELESS_BID:
+        if self.book == MARKET_BID:
             first = next((entry for entry in entries if entry.get(269) == "0"), None)
             if first is None or first.get(270) is not None:
                 return f"the first BID of the snapshot is {first.get(270) if first else 'absent'}: {shown}"

@@ -17,17 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.feed.channel_states import JOINED_STREAMS, TRANSITIONS, FeedState, Signal
+from umdf.feed.early_books import EarlyBooks
 from umdf.feed.events import BookChanged, EpochStarted, FeedEvent, GapOpened, StateChanged, TrustChanged
 from umdf.feed.feed_lines import PROTOCOLS, FeedLine, channel_key, feed_lines, session_streams
 from umdf.market.families import NULL
 from umdf.market.rows import Events
 from umdf.sync import session as sessions
-from umdf.sync.arbitration import ArbitrationResult, StepKind
+from umdf.sync.arbitration.arbiter import ArbitrationResult, StepKind
 from umdf.sync.channel import Channel
 from umdf.sync.stream_detection import CapturedPackets
 from umdf.sync.trust import HEALTHY, Trust, TrustLevel
 from umdf.transport.channels_file import ChannelAddresses
 from umdf.wire.fast.templates import TemplateSet
+from umdf.wire.sbe.layout import Layout
 from umdf.wire.sbe.schema import Schema
 
 SILENT_HEARTBEATS = 3  # 4.1.1, 4.2.7
@@ -96,6 +98,9 @@ class ChannelFeed:
         self._has_news = False  # something that may change trust has happened since the last check
         self._next_check_ns = 0
         self.latency_ns: int | None = None  # of the last unit, from sending to receiving
+        self.early: EarlyBooks | None = None
+        self._reported_early = range(0)  # sequences of these batches whose changes of books were reported before
+        self._schema = schema
 
     @property
     def channel(self) -> Channel:
@@ -108,7 +113,7 @@ class ChannelFeed:
 
     @property
     def last_seen_ns(self) -> int:
-        return self.session.last_seen_ns(self._session_key)
+        return self.session.arbiter(self._session_key).last_seen
 
     @property
     def dropped(self) -> int:
@@ -117,12 +122,23 @@ class ChannelFeed:
 
     # Input.
 
+    def start_early_books(self) -> None:
+        """Have books updated as packets are received (Binary only): see `EarlyBooks`."""
+        if self.key.protocol == "sbe" and self.early is None:
+            self.early = EarlyBooks(self.session, self._session_key, Layout(self._schema))
+            self.early.arm()
+
+    def line_number(self, line: FeedLine) -> int:
+        return self.session.streams[line][0]
+
     def receive(self, packets: CapturedPackets, names: Sequence[Hashable], rows: NDArray[np.int64]) -> None:
         """Rows of received packets, which are named by their lines. Nothing is applied until `advance`."""
         self.session.add(packets, list(names), rows)
 
     def advance(self, now_ns: int) -> None:
         """Apply everything that is in order, and do what is due by now."""
+        if self.early is not None:
+            self.early.disarm()
         self.session.advance(now_ns)
         channel = self.channel
         if self._is_new_epoch:
@@ -138,6 +154,9 @@ class ChannelFeed:
         self._has_news |= self.state != FeedState.LIVE
         if self.state != FeedState.WAITING and now_ns >= self._next_check_ns:
             self._check_trust(channel, now_ns)
+        if self.early is not None:
+            self._reported_early = self.early.reported
+            self.early.arm()
 
     # Output.
 
@@ -184,7 +203,7 @@ class ChannelFeed:
         self._next_check_ns = now_ns + CHECK_NS + CHECK_NS_PER_INSTRUMENT * len(ids)
         if not self._has_news and not channel.trust.has_stale():
             return
-        found = {number: trust for number in ids if not (trust := channel.book_trust(number)).is_healthy}
+        found = channel.untrusted()
         if self.state in (FeedState.LIVE, FeedState.RECOVERING, FeedState.SILENT):
             for number in sorted(found.keys() | self._untrusted.keys()):
                 before, after = self._untrusted.get(number, HEALTHY), found.get(number, HEALTHY)
@@ -195,8 +214,8 @@ class ChannelFeed:
         self._is_list_complete |= channel.state.instruments.is_complete
         # Phases and states too: a lost change of a phase shows in no book, and only snapshots answer it (11.4).
         # Definitions: only the missing units or the instrument stream answer (7.2, 7.3).
-        is_in_doubt = self._has_list and channel.definition_gap() is not None
-        if found or is_in_doubt or not all(channel.state_trust(number).is_healthy for number in ids):
+        has_definition_gap = self._has_list and channel.definition_gap() is not None
+        if found or has_definition_gap or channel.has_uncertain_state():
             self._signal(Signal.UNTRUSTED, now_ns)
         elif self._is_list_complete and channel.silent_s is None and channel.epoch is not None:
             self._signal(Signal.HEALTHY, now_ns)
@@ -228,8 +247,13 @@ class ChannelFeed:
             self.latency_ns = int(units.ts_recv[-1] - units.ts_send[-1])
 
     def book_changes(self, events: Events) -> list[BookChanged]:
-        """The books that a batch changed, in the order of their last updates. A stale book does not change."""
-        rows, ids = events.rows("mbo"), _book_ids(events)
+        """The books that a batch changed, in the order of their last updates, without those that were reported as they
+        were received. A stale book does not change."""
+        rows, early = events.rows("mbo"), self._reported_early
+        if early and len(rows):
+            sequences = events.units.sequence[rows.unit]
+            rows = rows.take((sequences < early.start) | (sequences >= early.stop))
+        ids = rows.column("instrument_id")
         _, last_from_end = np.unique(ids[::-1], return_index=True)
         changes: dict[int, BookChanged] = {}
         for row in np.sort(len(ids) - 1 - last_from_end).tolist():
@@ -243,6 +267,12 @@ class ChannelFeed:
                     changes[number] = changed
         return list(changes.values())
 
-
-def _book_ids(events: Events) -> NDArray[np.int64]:
-    return events.rows("mbo").column("instrument_id")
+    def early_changes(self) -> list[BookChanged]:
+        """The books that were changed as packets were received, since it was last called."""
+        if self.early is None:
+            return []
+        symbol_of = self.channel.state.instruments.symbol_of
+        return [
+            BookChanged(self.key, number, symbol_of(number), sequence, ts_recv, flags & LAST != 0)
+            for number, sequence, ts_recv, flags in self.early.take_changes()
+        ]

@@ -13,17 +13,22 @@ among the wanted lines while anything is missing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from umdf.buffers import buffer_address
 from umdf.errors import UsageError
+from umdf.feed import early_books_kernel as k
 from umdf.feed.channel_feed import ChannelFeed, FeedSettings
+from umdf.feed.early_books import EarlyBooks, flow_table
 from umdf.feed.events import FeedEvent
 from umdf.feed.feed_lines import ChannelKey, FeedLine
 from umdf.feed.tap import Tap, TapObserver
 from umdf.market.rows import Events
+from umdf.sync.stream_detection import StreamKind
 from umdf.transport.channels_file import ChannelAddresses
 from umdf.transport.udp_receiver import ReceivedPackets
 from umdf.wire.fast.loader import load as load_templates
@@ -78,6 +83,35 @@ class FeedClient:
                 feed.advance(int(packets.ts_ns[row]))
                 tap.record(packets, row, *self._take_tapped(feed))
         self.unknown += int(np.array([each is None for each in feeds])[packets.flow].sum())
+
+    # Books that are updated as packets are received.
+
+    def start_early_books(self) -> None:
+        """From now on, for every Binary channel that is not tapped. Packets go through `apply_early`, or the receiver's
+        kernel, before they go to `receive`."""
+        for key, feed in self.feeds.items():
+            if key not in self._taps:
+                feed.start_early_books()
+
+    def early_flows(self, names: Sequence[Hashable]) -> NDArray[np.int64]:
+        """The flow table of packets with these names. Those of streams that loop may wait."""
+        flows: list[tuple[EarlyBooks, int] | bool] = []
+        for name in names:
+            feed = self.feeds.get(name.channel) if isinstance(name, FeedLine) else None
+            if feed is None or not isinstance(name, FeedLine):
+                flows.append(False)
+                continue
+            is_incremental = name.kind == StreamKind.INCREMENTAL
+            early = feed.early if is_incremental else None
+            flows.append(is_incremental if early is None else (early, feed.line_number(name)))
+        return flow_table(flows)
+
+    def apply_early(self, packets: ReceivedPackets) -> bool:
+        """Apply what is certain of packets at once, in this order; returns whether `advance` is needed now."""
+        flows, flow = self.early_flows(packets.names), np.ascontiguousarray(packets.flow, np.uint16)
+        columns = [np.ascontiguousarray(each) for each in (packets.start, packets.end, packets.ts_ns)]
+        addresses = map(buffer_address, (packets.buffer, *columns, flow))
+        return bool(k.apply_rows_early(*addresses, len(packets), buffer_address(flows)))
 
     def advance(self, now_ns: int) -> list[ChannelReport]:
         """Apply everything that is in order by now; time does not go back."""

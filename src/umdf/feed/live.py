@@ -7,8 +7,9 @@
     live.run()
     live.book("PETR4"), live.trust("PETR4")            # at any time
 
-Everything happens in the caller's thread, inside `poll`; only the receiver has a thread of its own. Callbacks and the
-bodies of loops may read books; nothing changes while they run.
+Everything happens in the caller's thread, inside `poll`, receiving too. Two speeds: books of Binary channels follow
+each packet as it is received (`EarlyBooks`); everything else is done for what came in a few milliseconds together.
+Callbacks and the bodies of loops may read books; nothing changes while they run.
 """
 
 from __future__ import annotations
@@ -21,13 +22,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+import numpy as np
+
 from umdf.book.views import Book
+from umdf.buffers import buffer_address
 from umdf.errors import CaptureError
-from umdf.feed.channel_feed import ChannelFeed, ChannelTotals, FeedSettings
+from umdf.feed import early_books_kernel as k
+from umdf.feed.channel_feed import SILENT_HEARTBEATS, ChannelFeed, ChannelTotals, FeedSettings
 from umdf.feed.channel_states import FeedState
 from umdf.feed.client import ChannelReport, FeedClient
 from umdf.feed.events import EpochStarted, FeedEvent, GapOpened, RecorderStopped
 from umdf.feed.feed_lines import RECOVERED_LINE, ChannelKey, FeedLine
+from umdf.feed.line_silence import LineSilence
 from umdf.feed.recorder import Recorder
 from umdf.feed.replay_source import ReplaySource
 from umdf.feed.subscriptions import Callback, Subscription, check_schema
@@ -40,6 +46,7 @@ from umdf.transport.channels_file import ChannelAddresses, LineAddress, read_cha
 from umdf.transport.udp_receiver import ReceivedPackets, ReceiverSettings, UdpReceiver
 
 POLL_S = 0.02  # the wait for the other line: gaps are not found later than that (13.7)
+NO_FLOWS = np.zeros((0, k.FLOW_WORDS), np.int64)
 
 
 class RecoverySource(Protocol):
@@ -99,12 +106,16 @@ class Live:
         addresses = select_channels(addresses, only)
         settings = settings or FeedSettings(keeps_joined=record is not None)
         self.client, self._now_ns = FeedClient(addresses, settings, tap), now_ns
+        self.client.start_early_books()
         self.receiver = UdpReceiver(receiver_settings)
         self.replay = ReplaySource(replayer) if replayer is not None else None
         self._sources = [*sources, *([self.replay] if self.replay is not None else [])]
         self._addresses = {line: where for feed in self.client.feeds.values() for line, where in feed.lines.items()}
         self._joined: set[FeedLine] = set()
+        self._line_silence = LineSilence(now_ns)
         self._subscriptions: list[Subscription] = []
+        self._reports_changes = False
+        self._flows = NO_FLOWS
         self.recorder = Recorder(Path(record), self._recorded_lines()) if record is not None else None
         self._is_closed = False
         try:
@@ -135,6 +146,11 @@ class Live:
         """Items of a schema as they happen, of all symbols or some; with a callback, each is passed to it at once."""
         subscription = Subscription(check_schema(schema), frozenset(symbols), callback)
         self._subscriptions.append(subscription)
+        if subscription.wants_changes:
+            self._reports_changes = True
+            for feed in self.client.feeds.values():
+                if feed.early is not None:
+                    feed.early.reports_changes = True
         return self._items(subscription)
 
     def _items(self, subscription: Subscription) -> Iterator[Any]:
@@ -178,9 +194,11 @@ class Live:
 
     def notices(self) -> list[str]:
         """Warnings about this machine, the traffic and the recording."""
+        limits_s = {key: SILENT_HEARTBEATS * feed.addresses.heartbeat_s for key, feed in self.client.feeds.items()}
         notices = [
             *self.receiver.notices(),
             *(n for feed in self.client.feeds.values() for n in feed.session.notices()),
+            *self._line_silence.notices(self.receiver.counts(), self._joined, limits_s),
         ]
         if self.recorder is not None and self.recorder.failure:
             notices.append(f"recording stopped: {self.recorder.failure}")
@@ -189,8 +207,29 @@ class Live:
     # What happens.
 
     def poll(self, timeout_s: float) -> int:
-        """Receive what has come, or wait for it; returns the number of packets."""
-        return self.process(self.receiver.take(timeout_s), self._now_ns())
+        """Receive what has come, or wait for it, and process it; returns the number of packets. If books have changed
+        and a loop waits for that, it returns at once: what else the packets bring is processed by a later call."""
+        receiver, until_ns, outcome = self.receiver, time.time_ns() + int(timeout_s * 1e9), k.CHANGED
+        while outcome == k.CHANGED and not receiver.is_collected:
+            if len(receiver.names) != len(self._flows):
+                self._flows = self.client.early_flows(receiver.names)
+            timeout_ms = max(0, (until_ns - time.time_ns() + 999_999) // 1_000_000)
+            if receiver.received_here:
+                timeout_ms = min(timeout_ms, k.BATCH_MS)
+            arguments = buffer_address(self._flows), int(self._reports_changes), until_ns
+            outcome = receiver.receive_here(k.receive_early, timeout_ms, *arguments)
+            is_waited_for = self._reports_changes and self._report_changes()
+            if self._is_closed or (is_waited_for and outcome == k.CHANGED):
+                return receiver.received_here
+        return self.process(receiver.take_received(), self._now_ns())
+
+    def _report_changes(self) -> bool:
+        """Report books that were changed as packets were received; returns whether a loop waits for them."""
+        for feed in self.client.feeds.values():
+            if changes := feed.early_changes():
+                for subscription in self._subscriptions:
+                    subscription.offer_changes(feed, changes)
+        return any(each.waiting for each in self._subscriptions if each.callback is None)
 
     def process(self, batches: Sequence[ReceivedPackets], now_ns: int) -> int:
         """Packets as if they had been received here; `poll` calls it with what the sockets have."""

@@ -95,7 +95,26 @@ class Subscription:
     _news: dict[ChannelKey, NewsAssembler] = field(default_factory=dict)
 
     def offer(self, report: ChannelReport) -> None:
-        for item in self._items(report):
+        self._pass_on(self._items(report))
+
+    @property
+    def wants_changes(self) -> bool:
+        """Whether it is about changes of books, which are reported as packets are received."""
+        return self.schema == BOOKS or self.schema in LEVELS
+
+    def offer_changes(self, feed: ChannelFeed, changes: list[BookChanged]) -> None:
+        """Changes of books, as packets are received."""
+        if self.wants_changes:
+            self._pass_on(self._selected(feed, changes))
+
+    def _selected(self, feed: ChannelFeed, changes: list[BookChanged]) -> Iterator[Any]:
+        ids = self._wanted_ids(feed)
+        for change in changes:
+            if ids is None or change.instrument_id in ids:
+                yield change if self.schema == BOOKS else _levels(feed, change, self.schema)
+
+    def _pass_on(self, items: Iterator[Any]) -> None:
+        for item in items:
             if self.callback is not None:
                 self.callback(item)
             else:
@@ -114,9 +133,7 @@ class Subscription:
                 rows = read_rows(feed, events, self.schema, ids)
                 yield from rows if self.schema != NEWS else self._joined(feed, rows)
                 continue
-            for change in feed.book_changes(events):
-                if ids is None or change.instrument_id in ids:
-                    yield change if self.schema == BOOKS else _levels(feed, change, self.schema)
+            yield from self._selected(feed, feed.book_changes(events))
 
     def _joined(self, feed: ChannelFeed, rows: Iterator[LiveRow]) -> Iterator[LiveRow]:
         """News in whole texts: a row for each, at its last part."""

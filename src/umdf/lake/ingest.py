@@ -123,12 +123,12 @@ class _Ingest:
 
     def _run_step(self, tasks: Sequence[dict[str, Any]], function: str, description: str) -> list[dict[str, Any]]:
         progress = self.on_step(description, len(tasks))
-        done = self.runner(tasks, function, description=description, progress=progress) if tasks else []
-        staged_files = (staged for answer in done for staged in answer.get("staged", ()))
+        results = self.runner(tasks, function, description=description, progress=progress) if tasks else []
+        staged_files = (staged for task_result in results for staged in task_result.get("staged", ()))
         self._staged_files += [(staged["family"], Path(staged["path"])) for staged in staged_files]
-        peaks = [answer.get("peak_memory_bytes", 0) for answer in done]
+        peaks = [task_result.get("peak_memory_bytes", 0) for task_result in results]
         self.result.peak_memory_bytes = max([self.result.peak_memory_bytes, *peaks])
-        return done
+        return results
 
     def ingest(self, paths: Sequence[str | os.PathLike[str]], rebuild: set[ChannelDayKey]) -> IngestResult:
         follow, due_days = self.settings.follow, rebuild | set(self.states)

@@ -180,10 +180,12 @@ class Phases:
         for instrument_id in instrument_ids:
             self._instrument_states.pop(instrument_id, None)
 
-    def start_snapshot(self, instrument_id: int) -> None:
-        """A snapshot replaces the state; if the snapshot has none, the instrument follows its group."""
+    def start_snapshot(self, instrument_id: int, sequence: int | None = None) -> None:
+        """A snapshot, as of a sequence, replaces the state; if it has none, the instrument follows its group. A later
+        status of the instrument stays."""
         own = self._instrument_states.get(instrument_id)
-        if own is not None and own.membership == SEPARATED:
+        is_later = own is not None and sequence is not None and own.sequence > sequence
+        if own is not None and own.membership == SEPARATED and not is_later:
             del self._instrument_states[instrument_id]
 
     # Statuses.
@@ -261,9 +263,9 @@ class Phases:
             return resets
         phase = UNKNOWN if group is None else self._phase_as_of(group, status)
         if status.is_snapshot or status.event in (None, SEPARATES, REJOINS):
-            is_told = status.event in (SEPARATES, REJOINS)
+            is_explicit = status.event in (SEPARATES, REJOINS)
             is_known = phase not in (None, UNKNOWN)  # what 326 is compared with
-            own.is_certain = is_told or (is_known and (status.is_snapshot or not self.has_losses))
+            own.is_certain = is_explicit or (is_known and (status.is_snapshot or not self.has_losses))
         relation = EQUAL if status.state == phase else DIFFERENT
         event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
         if status.is_snapshot or own.resets < self._resets:
@@ -311,7 +313,7 @@ class Phases:
     def sequence_of_instrument(self, instrument_id: int) -> int:
         return self._instrument_states.get(instrument_id, _NO_STATE).sequence
 
-    def doubt(self, sequence: int, instrument_ids: Iterable[int], *, is_for_groups: bool) -> None:
+    def mark_unverified(self, sequence: int, instrument_ids: Iterable[int], *, is_for_groups: bool) -> None:
         """What was stored with this sequence or later, and the states of these instruments, may be wrong; the phases
         of all groups too, if it was for groups."""
         for stored in self._group_states.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -21,11 +21,33 @@ Text = tuple[NDArray[np.int32], NDArray[np.uint8]]  # Arrow's offsets (rows + 1 
 ColumnPlaces = Mapping[str, tuple[int, np.dtype[Any], int | None]]  # index in memory, type, value if always the same
 
 
+class ConstantColumns:
+    """Columns of one value, shared by many rows and so read-only."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[np.dtype[Any], int], tuple[Numbers, int]] = {}
+
+    def array(self, dtype: np.dtype[Any], value: int, count: int) -> Numbers:
+        return self._find(dtype, value, count)[0][:count]
+
+    def address(self, dtype: np.dtype[Any], value: int, count: int) -> int:
+        """The address of `count` such values; valid until a longer column of this value is wanted."""
+        return self._find(dtype, value, count)[1]
+
+    def _find(self, dtype: np.dtype[Any], value: int, count: int) -> tuple[Numbers, int]:
+        found = self._known.get((dtype, value))
+        if found is None or len(found[0]) < count:
+            array = np.full(max(1024, 2 * count), value).astype(dtype)
+            array.flags.writeable = False
+            found = self._known[dtype, value] = array, array.ctypes.data
+        return found
+
+
 class MemoryColumns(MutableMapping[str, Numbers]):
     """Columns in one memory, a stride apart. They become arrays when they are asked for: most callers need a few of
     them, and of a single packet the arrays would cost more than the values."""
 
-    __slots__ = ("_arrays", "_constant", "_first_row", "_memory", "_places", "_rows", "_stride")
+    __slots__ = ("_arrays", "_constants", "_first_row", "_memory", "_places", "_rows", "_stride")
 
     def __init__(
         self,
@@ -34,20 +56,22 @@ class MemoryColumns(MutableMapping[str, Numbers]):
         memory: Memory,
         stride: int,
         first_row: int = 0,
-        constant: Callable[[np.dtype[Any], int, int], Numbers] | None = None,
+        constants: ConstantColumns | None = None,
     ) -> None:
         self._places, self._rows, self._memory, self._stride = places, rows, memory, stride
-        self._first_row, self._constant = first_row, constant  # `constant` makes the columns of one value
+        self._first_row, self._constants = first_row, constants  # `constants` has the columns of one value
         self._arrays: dict[str, Numbers | MemoryColumns] = {}
 
     def __getitem__(self, name: str) -> Numbers:
         array = self._arrays.get(name)
-        if isinstance(array, MemoryColumns):
+        if type(array) is np.ndarray:
+            return array
+        if array is not None:
             array = self._arrays[name] = array[name]
-        elif array is None:
+        else:
             index, dtype, value = self._places[name]
-            if value is not None and self._constant is not None:
-                array = self._constant(dtype, value, self._rows)
+            if value is not None and self._constants is not None:
+                array = self._constants.array(dtype, value, self._rows)
             else:
                 at = index * self._stride + self._first_row * dtype.itemsize
                 array = np.ndarray(self._rows, dtype, self._memory.array, at)
@@ -62,13 +86,28 @@ class MemoryColumns(MutableMapping[str, Numbers]):
     def address(self, name: str) -> int:
         """The address of a column, for kernels; valid while these columns exist."""
         array = self._arrays.get(name)
-        if isinstance(array, MemoryColumns):
-            return array.address(name)
         if array is None:
             index, dtype, value = self._places[name]
-            if value is None:
+            if value is None or self._constants is None:
                 return self._memory.address + index * self._stride + self._first_row * dtype.itemsize
-        return buffer_address(self[name])
+            return self._constants.address(dtype, value, self._rows)
+        return buffer_address(array) if isinstance(array, np.ndarray) else array.address(name)
+
+    def addresses(self, wanted: Mapping[str, tuple[np.dtype[Any], int]], absent: ConstantColumns) -> list[int] | None:
+        """The addresses of several columns; one that is not here is of its null value. None: a column was replaced by
+        one of another type or size."""
+        found: list[int] = []
+        for name, (dtype, null) in wanted.items():
+            array = self._arrays.get(name)
+            if type(array) is np.ndarray and not (
+                array.dtype == dtype and array.flags.c_contiguous and len(array) == self._rows
+            ):
+                return None
+            if array is None and name not in self._places:
+                found.append(absent.address(dtype, null, self._rows))
+            else:
+                found.append(self.address(name))
+        return found
 
     def share(self, name: str, columns: MemoryColumns) -> None:
         """Have a column of the same name of other columns, of the same rows."""
@@ -180,7 +219,8 @@ class Events:
 
     def rows(self, name: str) -> Rows:
         """The rows of a family, perhaps none."""
-        return self.families.get(name) or empty_rows(FAMILIES[name])
+        found = self.families.get(name)
+        return empty_rows(FAMILIES[name]) if found is None else found
 
     def take(self, selections: Mapping[str, RowSelection]) -> Events:
         """The families of `selections`, each with these rows (numbers or a mask)."""
@@ -189,6 +229,8 @@ class Events:
 
     def of_units(self, units: NDArray[Any]) -> Events:
         """The events of some units (their numbers, rising, or a mask), with only those units."""
+        if units.dtype != np.bool_ and len(units) == len(self.units):
+            return self
         is_chosen = np.zeros(len(self.units), np.bool_)
         is_chosen[units] = True
         if is_chosen.all():
@@ -277,8 +319,11 @@ def take_text(text: Text, rows: RowSelection) -> Text:
     return offsets, text[1][byte_rows]
 
 
+_NO_UNITS, _NO_INDICES = np.empty(0, np.uint32), np.empty(0, np.uint16)
+
+
 def empty_rows(family: Family) -> Rows:
-    return Rows(family, np.empty(0, np.uint32), np.empty(0, np.uint16), np.empty(0, np.uint16), {})
+    return Rows(family, _NO_UNITS, _NO_INDICES, _NO_INDICES, {})
 
 
 def no_units() -> Units:

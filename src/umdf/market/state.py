@@ -39,6 +39,7 @@ class FamilyRun:
     last: int
     orders: list[int]
     statuses: list[Status]  # of the family `status`
+    as_of: Mapping[int, int]  # the sequence of each instrument's snapshot
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ class MarketState:
     ) -> list[StatisticReset]:
         ids = events.rows("snapshot").column("instrument_id")[run.first : run.last].tolist()
         for instrument_id in ids:
-            self.phases.start_snapshot(instrument_id)
+            self.phases.start_snapshot(instrument_id, run.as_of.get(instrument_id))
         changes.snapshots += ids
         return [StatisticReset(place, who, RESET_ALL) for place, who in zip(run.orders, ids, strict=True)]
 
@@ -217,7 +218,8 @@ STATES_SCHEMA = pa.schema(
 
 def _family_runs(events: Events, stream: Stream, as_of: Mapping[int, int] | None, by_sequence: bool) -> list[FamilyRun]:
     """The walked families, in wire order."""
-    present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if len(events.rows(name))]
+    families = events.families
+    present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if name in families and len(families[name])]
     if not present:
         return []
     orders = {name: events.rows(name).wire_order for _, name in present}
@@ -229,7 +231,8 @@ def _family_runs(events: Events, stream: Stream, as_of: Mapping[int, int] | None
         name = _ORDERED_FAMILIES[int(ranks[start])]
         first, next_rows[name] = next_rows[name], next_rows[name] + end - start
         rows = slice(first, next_rows[name])
-        runs.append(FamilyRun(name, first, next_rows[name], orders[name][rows].tolist(), statuses.get(name, [])[rows]))
+        own = orders[name][rows].tolist(), statuses.get(name, [])[rows], as_of or {}
+        runs.append(FamilyRun(name, first, next_rows[name], *own))
     return runs
 
 

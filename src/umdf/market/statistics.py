@@ -142,6 +142,8 @@ class Statistics:
 
     def apply(self, events: Events, resets: list[StatisticReset]) -> None:
         """Apply a batch: its statistics, bands, imbalances and trades, and clear what is to be cleared between them."""
+        if not resets and not any(name in events.families for name in (*self.latest, "trades")):
+            return
         last = last_price_operations(events.rows("statistics"))
         ops = _merge_operations(resets, last)
         for name, current in self.latest.items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umdf.sync.arbitration import FOREVER
+from umdf.sync.arbitration.arbiter import FOREVER
 from umdf.sync.raw_units import RawUnits, concat_units, empty_units
 
 Arrival = tuple[int, int]  # receive time and number of a packet: packets are in this order
@@ -24,7 +24,7 @@ def in_order(parts: list[PendingUnits]) -> tuple[RawUnits, list[Arrival]]:
         return empty_units(), []
     units = concat_units([part.units for part in parts])
     arrivals = [at for part in parts for at in part.arrivals]
-    if len(parts) > 1 or np.any(np.diff(units.ts_recv) < 0):
+    if len(parts) > 1 or (len(arrivals) > 1 and np.any(np.diff(units.ts_recv) < 0)):
         order = sorted(range(len(arrivals)), key=arrivals.__getitem__)
         return units.take(np.array(order)), [arrivals[at] for at in order]
     return units, arrivals

@@ -19,7 +19,7 @@ NULL = -(1 << 63)
 S_RPT_SEQ, S_STALE, S_UNVERIFIED, S_GAPS, S_TS, S_SEEN, S_FIRST_GAP = range(7)
 STATE_COLUMNS = 7
 UNSEEN, ACTIVE, DELETED = range(3)  # values of S_SEEN; DELETED: no more updates of the instrument are expected
-DOUBTED, AMBIGUOUS = 1, 2  # values of S_UNVERIFIED; AMBIGUOUS: RptSeq followed, but that proves nothing
+UNVERIFIED, AMBIGUOUS = 1, 2  # values of S_UNVERIFIED; AMBIGUOUS: RptSeq followed, but that proves nothing
 IS_STALE, IS_UNVERIFIED = 1, 2  # bits of `trust_bits`
 UNKNOWN_START = NULL + 1  # start of a loss window: unknown
 
@@ -30,15 +30,15 @@ def add_gaps(s, gaps):
     if gaps > get(s, S_GAPS):
         if get(s, S_UNVERIFIED) == 0:
             put(s, S_FIRST_GAP, get(s, S_GAPS))
-            put(s, S_UNVERIFIED, DOUBTED)
+            put(s, S_UNVERIFIED, UNVERIFIED)
         put(s, S_GAPS, gaps)
 
 
 @inlined
 def add_update(s, rpt_seq):
     """An update with this RptSeq arrives: what `compare_rpt_seq` finds. A new state row has RptSeq 0."""
-    doubt = get(s, S_UNVERIFIED)
-    found = compare_rpt_seq(get(s, S_RPT_SEQ), rpt_seq, doubt != 0, doubt == AMBIGUOUS)
+    unverified = get(s, S_UNVERIFIED)
+    found = compare_rpt_seq(get(s, S_RPT_SEQ), rpt_seq, unverified != 0, unverified == AMBIGUOUS)
     if found == OLD:
         return found
     put(s, S_RPT_SEQ, rpt_seq)
@@ -91,23 +91,23 @@ def track_trust(t):
         if flags & IS_SYNTHETIC != 0 and get(s, S_SEEN) != ACTIVE:  # there is nothing to empty
             continue
         add_gaps(s, gaps)
-        doubt, missed, emptied = get(s, S_UNVERIFIED) != 0, False, False
-        store_i64(get(t, GAPS), 8 * i, get(s, S_FIRST_GAP) if doubt else gaps)
+        unverified, missed, emptied = get(s, S_UNVERIFIED) != 0, False, False
+        store_i64(get(t, GAPS), 8 * i, get(s, S_FIRST_GAP) if unverified else gaps)
         rpt_seq, snapshot = load_i64(get(t, RPT_SEQ), 8 * i), flags & F_SNAPSHOT != 0
         if load_u8(get(t, ACTION), i) == ACTION_CLEAR and load_u8(get(t, SIDE), i) == SIDE_NEITHER:
             emptied = True
             empty_book(s, rpt_seq if snapshot else np.int64(NULL))
         elif rpt_seq != NULL and not snapshot:
             missed = add_update(s, rpt_seq) == UPDATES_MISSING
-        if missed or (emptied and doubt):
+        if missed or (emptied and unverified):
             _mark_loss(t, s, i)
         if load_i8(get(t, OUTCOMES), i) < 0:  # an impossible row, or an unknown action
             put(s, S_STALE, 1)
         store_u8(get(t, BAD), i, np.uint8(trust_bits(s)))
         # A book that was not seen yet has no unanswered gaps.
-        answered = doubt and get(s, S_UNVERIFIED) == 0 and not missed and get(s, S_SEEN) == ACTIVE
-        said = (MISSED if missed else 0) | (ANSWERED if answered else 0) | (EMPTIED if emptied else 0)
-        store_u8(get(t, ANSWERS), i, np.uint8(said))
+        answered = unverified and get(s, S_UNVERIFIED) == 0 and not missed and get(s, S_SEEN) == ACTIVE
+        answers = (MISSED if missed else 0) | (ANSWERED if answered else 0) | (EMPTIED if emptied else 0)
+        store_u8(get(t, ANSWERS), i, np.uint8(answers))
         put(s, S_TS, load_i64(get(t, TIMES), 8 * i))
         put(s, S_SEEN, DELETED if flags & IS_DELETED != 0 else ACTIVE)
     return 0

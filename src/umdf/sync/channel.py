@@ -18,27 +18,27 @@ gives what its units would give one by one.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import complete_cancels
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import BEFORE_ALL, SESSION_CHANGE, Phases
+from umdf.market.phases import BEFORE_ALL, Phases
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync import update_gate_kernel as k
 from umdf.sync.definitions.definition_trust import DefinitionTrust, deletions
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.gaps import Gap, GapCause, GapLedger
-from umdf.sync.gated_updates import GatedUpdates, wire_keys
+from umdf.sync.gated_updates import GatedUpdates
+from umdf.sync.look_ahead import LookAhead
 from umdf.sync.snapshot_queue import BatchCuts, SnapshotQueue
 from umdf.sync.snapshots import GroupPhases, Snapshots
-from umdf.sync.trust import HEALTHY, Trust, unverified
-
-CHANNEL_RESET = ord("R")  # of the family control
+from umdf.sync.trust import Trust, unverified
 
 
 class Channel:
@@ -61,8 +61,7 @@ class Channel:
         if self._notes_cancels:
             self._updates.removed = []
         self.books, self.trust, self.phases = self._updates.books, self._updates.trust, self._updates.phases
-        self.state = state
-        self._definitions = DefinitionTrust()
+        self.state, self.ahead, self._definitions = state, LookAhead(self.trust), DefinitionTrust()
         self._queue.clear()
 
     # Input, in the order of the incremental stream.
@@ -109,16 +108,13 @@ class Channel:
                 self.sequence = int(events.units.sequence[first]) - 1
                 self._use_snapshots()
                 continue
-            whole = first == 0 and end == count
-            self._apply_part(events if whole else events.of_units(np.arange(first, end)))
+            self._apply_part(events if (first, end) == (0, count) else events.of_units(np.arange(first, end)))
             first = end
 
     def _next_cut(self, cuts: BatchCuts, first: int) -> int:
         end = cuts.next(first)
-        for turn in self._queue.phase_turns():
-            at = int(cuts.unit_behind(np.array(turn)))
-            if first <= at < end:
-                end = at
+        behind = (int(cuts.unit_behind(np.array(turn))) for turn in self._queue.phase_turns())
+        end = min([end, *(at for at in behind if at >= first)])
         for snapshots, turn in self._queue.waiting():
             rows = np.flatnonzero(snapshots.is_complete & (cuts.unit_behind(turn) < end))
             if len(rows):
@@ -139,20 +135,30 @@ class Channel:
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence
         self.messages += len(events.rows("mbo"))
+        self._note_undefined()
         if self._queue:
             self._use_snapshots()
 
     def apply_late(self, events: Events) -> None:
-        """Units of reported gaps: what was waiting for them can follow."""
-        for unit, sequence in enumerate(events.units.sequence.tolist()):
-            part = self._updates.without_deleted(events.of_units(np.array([unit])))
-            part = self._definitions.newer_late(part)
+        """Units of reported gaps, in order: what was waiting for them can follow. Together they have the result of one
+        after the other, but for changes of definitions, and while snapshots wait."""
+        defined = np.unique(events.rows("definition").unit).tolist()
+        bounds = sorted({0, *defined, *(unit + 1 for unit in defined), len(events.units)})
+        for first, end in pairwise(bounds):
+            while first < end:
+                units = np.arange(first, first + 1 if self._queue else end)
+                self._apply_late_part(events.of_units(units))
+                first += len(units)
+
+    def _apply_late_part(self, events: Events) -> None:
+        part = self._definitions.newer_late(self._updates.without_deleted(events))
+        for sequence in part.units.sequence.tolist():
             self.gaps.fill(sequence)
-            waiting = self._updates.apply(part)
-            self._definitions.note(part)
-            self.messages += len(part.rows("mbo"))
-            self._updates.retry(waiting)
-            self._use_snapshots()
+        waiting = self._updates.apply(part)
+        self._definitions.note(part)
+        self.messages += len(part.rows("mbo"))
+        self._updates.retry(waiting)
+        self._use_snapshots()
 
     def contradict(self, sequence: int, events: Events | None, ts_recv: int = NULL) -> None:
         """A unit that was applied came again with other content (`events`): nobody knows which is right, so everything
@@ -167,7 +173,7 @@ class Channel:
         is_for_all = book is not None and bool((book.column("instrument_id") == NULL).any())
         is_for_groups = status is not None and bool((status.column("instrument_id") == NULL).any())
         self.trust.mark_stale(named - {NULL}, sequence, CONTRADICTED, is_for_all=is_for_all)
-        self.state.phases.doubt(sequence, named, is_for_groups=is_for_groups)
+        self.state.phases.mark_unverified(sequence, named, is_for_groups=is_for_groups)
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
@@ -178,15 +184,29 @@ class Channel:
                 self._updates.suspects[instrument_id] = max(when for when, _ in resets)
 
     def apply_list(self, found: InstrumentList) -> None:
-        """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3)."""
-        is_doubted = self.definition_gap() is not None
-        if not self._definitions.verify(found, self.gaps) or not is_doubted or self.epoch is None:
+        """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3). What was heard of
+        before it without a definition does not exist: the packet was damaged."""
+        has_definition_gap = self.definition_gap() is not None
+        self._note_undefined()
+        if not self._definitions.verify(found, self.gaps) or self.epoch is None:
             return
-        # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
-        left = self._updates.deleted.keys() & self.instrument_ids()
-        lacking = sorted({*self.state.instruments.ids(), *left} - found.instrument_ids)
-        if lacking:
-            self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, lacking))
+        made_up = self._definitions.never_defined(found, self.state.instruments, self.ts_send) & self.instrument_ids()
+        lacking = set[int]()
+        if has_definition_gap:
+            # Updates before a deletion that was lost may have come after an earlier list that lacked the instrument.
+            left = self._updates.deleted.keys() & self.instrument_ids()
+            lacking = {*self.state.instruments.ids(), *left} - found.instrument_ids
+        if gone := sorted(lacking | made_up):
+            self._updates.apply_state(deletions(self.number, self.epoch, self.sequence, found, gone))
+            for number in made_up:
+                del self._updates.deleted[number]
+
+    def _note_undefined(self) -> None:
+        if self.trust.created and self.ts_send != NULL:
+            defined = self.state.instruments
+            undefined = (number for number in self.trust.created if number not in defined)
+            self._definitions.note_undefined(undefined, self.ts_send)
+            self.trust.created.clear()
 
     def apply_snapshots(self, snapshots: Snapshots, received: int | NDArray[np.int64] | None = None) -> None:
         """Snapshots of the current epoch, received when the stream was at a sequence (default: now). Only instruments
@@ -222,14 +242,13 @@ class Channel:
 
     def complete_cancels(self, events: Events) -> None:
         """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
-        if not (noted := self._updates.removed):
-            return
-        self._updates.removed = []
-        removed, rows = np.concatenate(noted), events.rows("mbo")
-        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
-        removed = removed[at]
-        removed["row"] = index
-        complete_cancels(rows, [removed])
+        self._updates.complete_cancels(events)
+
+    def note_early(self, removed: NDArray[np.void]) -> None:
+        """A client may apply updates to healthy books before `apply` gets them (`umdf.feed.early_books`), which then
+        changes nothing more: RptSeq tells. `removed`: what cancels among them have removed, as `removed_from` has it,
+        with wire keys."""
+        self._updates.early_removed = np.concatenate([self._updates.early_removed, removed])
 
     # What the channel shows.
 
@@ -240,7 +259,7 @@ class Channel:
 
     def instrument_ids(self) -> set[int]:
         """The instruments that have a book."""
-        return {instrument_id for instrument_id, _ in self.books.instruments()}
+        return set(self.books.keys()[0].tolist())
 
     @property
     def deleted(self) -> dict[int, int]:
@@ -251,25 +270,18 @@ class Channel:
         """An instrument's book; its lending book, if the ordinary one has no orders (9.8)."""
         return self.books.shown_book(instrument_id)
 
-    def _shows_lending(self, instrument_id: int) -> bool:
-        book = self.books.shown_book(instrument_id)
-        return book is not None and book.lending
-
     def book_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's book and statistics."""
-        number = self.trust.number_of(instrument_id, self._shows_lending(instrument_id))
-        verified = self._updates.empty_until
-        if number >= 0:
-            verified = max(verified, int(self.trust.states[number, k.S_VERIFIED]))
-        gap = self.gaps.first_after(verified)
-        trust = self.trust.trust_of(number, gap) if number >= 0 else HEALTHY if gap is None else unverified(gap.reason)
-        if trust.is_healthy and instrument_id in self._updates.suspects:
-            trust = unverified("a message was lost that may have reset its statistics")
-        if trust.is_healthy and (reason := self.phases.end_of_day_doubt(instrument_id, self.gaps)):
-            trust = unverified(reason)
-        if trust.is_healthy and self.silent_s is not None:
-            trust = unverified(f"nothing was received on any line for {self.silent_s:.0f} s")
-        return trust
+        return self._updates.book_trust(instrument_id, self.silent_s)
+
+    def untrusted(self) -> dict[int, Trust]:
+        """`book_trust` of all instruments whose books are not healthy."""
+        return self._updates.untrusted(self.silent_s)
+
+    def has_uncertain_state(self) -> bool:
+        """Whether `state_trust` of any instrument with a healthy book is not healthy."""
+        ids = {*self.state.instruments.ids(), *self.instrument_ids()}
+        return self.phases.has_uncertain(ids, self.gaps)
 
     def state_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's phase and state."""
@@ -288,7 +300,7 @@ class Channel:
 
     def trades_incomplete(self, instrument_id: int) -> bool:
         """Whether trades of the session may be missing from those seen."""
-        number = self.trust.number_of(instrument_id, self._shows_lending(instrument_id))
+        number = self.trust.shown_number(instrument_id)
         if number < 0:
             return self.trust.is_incomplete or not self.book_trust(instrument_id).is_healthy
         return bool(self.trust.states[number, k.S_INCOMPLETE]) or not self.book_trust(instrument_id).is_healthy
@@ -304,6 +316,13 @@ class Channel:
                 self._recover(*found)
 
     def _apply_group_phases(self, phases: GroupPhases) -> None:
+        """Phases follow a snapshot that tells up to where they are right. Those that do not, as those of the first loop
+        after a join, or that follow one from before a gap, are still right after what was lost well before them."""
+        units, lost_until = phases.events.units, self.gaps.latest
+        if lost_until <= phases.until and self._definitions.losses.are_before(
+            int(units.ts_send.min()), int(units.ts_recv.min())
+        ):
+            phases = replace(phases, after=max(phases.after, lost_until))
         for group in self.phases.apply_snapshot(phases, self.gaps):
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence
@@ -332,14 +351,15 @@ class Channel:
         if not len(rows):
             return
         replaced, sequences = np.zeros(len(snapshots), np.bool_), dict[int, int]()
-        compared: dict[int, tuple[tuple[int, bool], Hashable]] = {}
+        compared: dict[int, tuple[tuple[int, bool, bool], Hashable]] = {}
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in rows.tolist():
             instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
             number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
             # The same RptSeq does not prove that the book is the same: a reset may be among what was lost.
             if self.trust.is_known(number, int(last_rpt_seq[row])):
-                compared[number] = (key := (instrument_id, bool(lending[row]))), self._content(*key)
+                is_ahead = self.books.rpt_seq(number) != int(last_rpt_seq[row])
+                compared[number] = (key := (instrument_id, bool(lending[row]), is_ahead)), self._content(*key)
             replaced[row], sequences[instrument_id] = True, sequence
             if sequence >= self._updates.suspects.get(instrument_id, sequence):
                 self._updates.suspects.pop(instrument_id, None)
@@ -347,9 +367,9 @@ class Channel:
         changed = [number for number, (key, content) in compared.items() if self._content(*key) != content]
         self.trust.states[changed, k.S_INCOMPLETE] = 1
 
-    def _content(self, instrument_id: int, lending: bool) -> Hashable:
-        """What trades would have changed."""
-        book = self.books.book(instrument_id, lending=lending)
+    def _content(self, instrument_id: int, lending: bool, is_ahead: bool) -> Hashable:
+        """What trades would have changed. A book that is ahead of the stream (`note_early`) cannot be compared."""
+        book = None if is_ahead else self.books.book(instrument_id, lending=lending)
         venues = self.state.statistics.tape.venues_of(instrument_id).items()
         return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)
 
@@ -374,13 +394,3 @@ class Channel:
         depth = header.column("depth")
         for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
             self.trust.set_depth(int(header.column("instrument_id")[row]), int(depth[row]))
-
-
-def resets_many(events: Events) -> NDArray[np.bool_]:
-    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
-    found = np.zeros(len(events.units), np.bool_)
-    control, status = events.rows("control"), events.rows("status")
-    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
-    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
-    found[status.unit[is_change]] = True
-    return found

@@ -13,7 +13,13 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.market.families import NULL
+
 NO_GAP = -1
+FOREVER = int(np.iinfo(np.int64).max)
+# What was sent before the first unit after a gap is in a list of instruments, or in phases of a snapshot stream, that
+# were sent so much later, or, if there is no such unit yet, that were received so long after the gap was found.
+MARGIN_NS = 500_000_000
 
 
 class GapCause(StrEnum):
@@ -49,6 +55,31 @@ class Gap:
             return f"{self} came with two contents and nothing came since that shows whether it was affected"
         verb = "was" if self.first == self.last else "were"
         return f"{self} {verb} lost and nothing came since that shows whether it was affected"
+
+
+class LossTimes:
+    """When something was last found missing. What is sent or received well after it, by a stream that repeats the
+    state of a channel, has everything in it that was sent before the gap ended."""
+
+    def __init__(self) -> None:
+        self._found_ns = NULL  # by receive time
+        self._sent_ns: int | None = NULL  # when the first unit after it was sent; None: there is none yet
+
+    def open_gap(self, gap: Gap) -> None:
+        found_ns = FOREVER if gap.ts_recv == NULL else gap.ts_recv
+        self._found_ns, self._sent_ns = max(self._found_ns, found_ns), None
+
+    def follow(self, ts_send: NDArray[np.int64]) -> bool:
+        """Units that are applied in order; returns whether the first unit after a gap is among them."""
+        is_first = self._sent_ns is None and len(ts_send) > 0
+        if is_first:
+            self._sent_ns = int(ts_send[0])
+        return is_first
+
+    def are_before(self, ts_send: int, ts_recv: int) -> bool:
+        """Whether all losses were well before something that was sent and received at these times."""
+        is_sent_later = self._sent_ns is not None and ts_send > self._sent_ns + MARGIN_NS
+        return is_sent_later or ts_recv > self._found_ns + MARGIN_NS
 
 
 class GapLedger:
@@ -108,6 +139,16 @@ class GapLedger:
         if self._ends is None:
             self._ends = np.array([NO_GAP, *self._last], np.int64)
         return self._ends[np.searchsorted(self._ends[1:], sequence, side="left")]
+
+    @property
+    def missing(self) -> list[Gap]:
+        """The gap of each interval that is still missing, in order."""
+        return self._gaps
+
+    @property
+    def ends(self) -> list[int]:
+        """The last sequence of each."""
+        return self._last
 
     def first_after(self, verified: int) -> Gap | None:
         """The first gap with sequences after this one."""

@@ -11,20 +11,27 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.cancels import removed_from
+from umdf.book.cancels import NOTHING_REMOVED, complete_cancels, removed_from
 from umdf.book.engine import Books
 from umdf.market.families import NULL
+from umdf.market.phases import SESSION_CHANGE
 from umdf.market.rows import Events, Rows, no_units
 from umdf.market.state import BatchChanges, MarketState, Stream
 from umdf.market.statistics import StatisticReset
 from umdf.sync import update_gate_kernel as k
 from umdf.sync.gaps import GapLedger
 from umdf.sync.phase_trust import PhaseTrust
-from umdf.sync.trust import BookTrust
+from umdf.sync.trust import HEALTHY, BookTrust, Trust, unverified
 from umdf.sync.waiting_updates import WaitingUpdates, rows_after
 
 LENDING = ord("L")
+CHANNEL_RESET = ord("R")  # of the family control
 GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
+RESET_LOST = "a message was lost that may have reset its statistics"
+
+
+def silence(silent_s: float) -> Trust:
+    return unverified(f"nothing was received on any line for {silent_s:.0f} s")
 
 
 class GatedUpdates:
@@ -40,6 +47,7 @@ class GatedUpdates:
         self.suspects: dict[int, int] = {}  # instruments whose statistics may be wrong, since this sequence
         self.empty_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
         self.removed: list[NDArray[np.void]] | None = None  # by cancels; `row` is a wire key. None: not noted
+        self.early_removed = NOTHING_REMOVED  # by updates that `apply` does not have yet
         self._gaps = gaps
 
     def apply(self, events: Events, resets: Sequence[StatisticReset] = ()) -> list[int]:
@@ -59,7 +67,7 @@ class GatedUpdates:
             self._apply_now(events, resets)
             return []
         ids, is_unverified = rows.column("instrument_id"), decisions == k.APPLY_UNVERIFIED
-        for row in np.flatnonzero(decisions == k.EMPTIED_IN_DOUBT).tolist():
+        for row in np.flatnonzero(decisions == k.EMPTIED_UNVERIFIED).tolist():
             self.suspects[int(ids[row])] = int(sequence[row])
         waits, is_old = decisions == k.WAIT, decisions == k.OLD
         later = self._drop_emptied(ids, sequence, decisions, waits, is_old)
@@ -109,6 +117,48 @@ class GatedUpdates:
         older = self.waiting.take(emptied)
         self.waiting.forget_dropped(emptied.tolist())
         return None if older is None else rows_after(older, emptied, last)
+
+    # Trust in books and statistics: of one instrument, and, in arrays, of all.
+
+    def book_trust(self, instrument_id: int, silent_s: float | None) -> Trust:
+        number = self.trust.shown_number(instrument_id)
+        verified = self.empty_until
+        if number >= 0:
+            verified = max(verified, int(self.trust.states[number, k.S_VERIFIED]))
+        gap = self._gaps.first_after(verified)
+        if number >= 0:
+            trust = self.trust.trust_of(number, gap)
+        else:
+            trust = HEALTHY if gap is None else unverified(gap.reason)
+        if trust.is_healthy and instrument_id in self.suspects:
+            trust = unverified(RESET_LOST)
+        if trust.is_healthy and (reason := self.phases.reset_reason_at_end_of_day(instrument_id, self._gaps)):
+            trust = unverified(reason)
+        return silence(silent_s) if trust.is_healthy and silent_s is not None else trust
+
+    def untrusted(self, silent_s: float | None) -> dict[int, Trust]:
+        """`book_trust` of every instrument that is defined or has a book, if it is not healthy."""
+        trust, gaps = self.trust, self._gaps
+        ids, numbers = trust.shown_books()
+        without_book = np.setdiff1d(np.array(self.state.instruments.ids(), np.int64), ids)
+        all_ids = np.concatenate([ids, without_book])
+        verified = np.full(len(all_ids), self.empty_until)
+        verified[: len(ids)] = np.maximum(trust.states[numbers, k.S_VERIFIED], self.empty_until)
+        is_stale = np.zeros(len(all_ids), np.bool_)
+        is_stale[: len(ids)] = trust.states[numbers, k.S_STALE] != 0
+        found = {int(ids[row]): trust.trust_of(int(numbers[row]), None) for row in np.flatnonzero(is_stale).tolist()}
+        by_gap = [unverified(gap.reason) for gap in gaps.missing]
+        first_gap = np.searchsorted(gaps.ends, verified, side="right")
+        chosen = np.flatnonzero(~is_stale & (first_gap < len(by_gap)))
+        found |= {
+            number: by_gap[gap]
+            for number, gap in zip(all_ids[chosen].tolist(), first_gap[chosen].tolist(), strict=True)
+        }
+        if others := self.suspects.keys() - found.keys():
+            found |= dict.fromkeys(others & set(all_ids.tolist()), unverified(RESET_LOST))
+        for number, reason in self.phases.reset_reasons_at_end_of_day(all_ids.tolist(), gaps).items():
+            found.setdefault(number, unverified(reason))
+        return found if silent_s is None else dict.fromkeys(all_ids.tolist(), silence(silent_s)) | found
 
     # Rows without RptSeq: nothing but their place tells whether they come before or after what waits.
 
@@ -217,6 +267,21 @@ class GatedUpdates:
                     self.trust.states[number, k.S_INCOMPLETE] = 0
         return changes
 
+    def complete_cancels(self, events: Events) -> None:
+        """Give cancels that state no price (Binary before version 11) what they removed from healthy books."""
+        noted, early = self.removed or [], self.early_removed
+        if not noted and not len(early):
+            return
+        if len(early) and len(events.units):
+            is_due = early["row"] >> 32 <= events.units.sequence[-1]
+            noted, self.early_removed = [*noted, early[is_due]], early[~is_due]
+        self.removed, rows = [], events.rows("mbo")
+        removed = np.concatenate([NOTHING_REMOVED, *noted])
+        _, index, at = np.intersect1d(wire_keys(events, rows), removed["row"], return_indices=True)
+        removed = removed[at]
+        removed["row"] = index
+        complete_cancels(rows, [removed])
+
     def retry(self, instrument_ids: Iterable[int], after: dict[int, int] | None = None) -> None:
         """Feed waiting updates of some instruments again, with `after` only those after a sequence."""
         ids = np.array(sorted(instrument_ids), np.int64)
@@ -248,3 +313,13 @@ def wire_keys(events: Events, rows: Rows) -> NDArray[np.int64]:
 def _order_after(events: Events, sequence: int) -> int:
     """The position in wire order behind the unit of a sequence."""
     return (int(np.searchsorted(events.units.sequence, sequence, side="right")) << 32) - 1
+
+
+def resets_many(events: Events) -> NDArray[np.bool_]:
+    """Which units have a channel reset, or the change of a group's trading session (11.3)."""
+    found = np.zeros(len(events.units), np.bool_)
+    control, status = events.rows("control"), events.rows("status")
+    found[control.unit[control.column("kind") == CHANNEL_RESET]] = True
+    is_change = (status.column("instrument_id") == NULL) & (status.column("event") == SESSION_CHANGE)
+    found[status.unit[is_change]] = True
+    return found

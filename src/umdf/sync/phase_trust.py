@@ -7,6 +7,8 @@ status has a RptSeq in Binary, so its book vouches for it; in FIX/FAST it has no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from umdf.market.families import NULL
@@ -85,9 +87,33 @@ class PhaseTrust:
             if when > sequence and (of_instrument == instrument_id or (of_group is not None and of_group == group))
         ]
 
-    def end_of_day_doubt(self, instrument_id: int, gaps: GapLedger) -> str | None:
+    def has_uncertain(self, instrument_ids: Iterable[int], gaps: GapLedger) -> bool:
+        """Whether `trust_of` is not healthy for any of these instruments."""
+        phases, instruments, latest = self._state.phases, self._state.instruments, gaps.latest
+        if any(phases.sequence_of_group(group) < latest for group in instruments.groups()):
+            return True
+        needs_status = not self._statuses_have_rpt_seq and latest >= 0
+        return any(
+            instruments.group_of(number) is None
+            or not phases.is_certain(number)
+            or (needs_status and phases.sequence_of_instrument(number) < latest)
+            for number in instrument_ids
+        )
+
+    def reset_reason_at_end_of_day(self, instrument_id: int, gaps: GapLedger) -> str | None:
         """Why the statistics may have been reset by a message that was lost."""
-        group = self._state.instruments.group_of(instrument_id)
+        return self._reset_reason_of_group(self._state.instruments.group_of(instrument_id), gaps)
+
+    def reset_reasons_at_end_of_day(self, instrument_ids: Iterable[int], gaps: GapLedger) -> dict[int, str]:
+        """The same of all instruments for which there is such a reason."""
+        instruments = self._state.instruments
+        reasons = {group: self._reset_reason_of_group(group, gaps) for group in (None, *instruments.groups())}
+        if not any(reasons.values()):
+            return {}
+        found = ((number, reasons.get(instruments.group_of(number))) for number in instrument_ids)
+        return {number: reason for number, reason in found if reason}
+
+    def _reset_reason_of_group(self, group: Group | None, gaps: GapLedger) -> str | None:
         if group is None:
             is_any_reset = any(kind == NEW_SESSION for *_, kind in self._state.phases.statistic_resets)
             return (

@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 
 from umdf.market.families import NULL
 from umdf.market.rows import Events, no_units
-from umdf.sync.arbitration import ArbitrationResult, LineArbiter, Step, StepKind
+from umdf.sync.arbitration.arbiter import ArbitrationResult, LineArbiter, Step, StepKind
 from umdf.sync.arrivals import Arrival, PendingUnits, in_order, released
-from umdf.sync.channel import Channel, resets_many
+from umdf.sync.channel import Channel
+from umdf.sync.decoded_units import apply_in_order, apply_late
 from umdf.sync.definitions.list_loops import ListLoops
-from umdf.sync.gaps import Gap, GapCause
+from umdf.sync.gaps import Gap
 from umdf.sync.raw_units import UnitKind
 from umdf.sync.snapshot_stream import (
     EarlySnapshots,
+    Mark,
     Received,
     ReceivedDefinitions,
     ReceivedList,
@@ -37,6 +39,7 @@ from umdf.sync.snapshot_stream import (
     ReceivedSnapshot,
     SnapshotHeader,
     SnapshotStream,
+    join_definitions,
 )
 from umdf.sync.snapshots import GroupPhases, Snapshots
 from umdf.sync.stream_detection import CapturedPackets, DetectedStream, StreamKind
@@ -63,9 +66,6 @@ class _Delivery:
     result: ArbitrationResult
     events: Events
     damaged: NDArray[np.bool_]
-
-
-Mark = tuple[int, Arrival, Step | Received]  # the row before which it comes, and when it came
 
 
 @dataclass
@@ -136,9 +136,9 @@ class Session:
     def channels(self) -> dict[ChannelKey, Channel]:
         return {key: feed.channel for key, feed in self._inputs.items()}
 
-    def last_seen_ns(self, key: ChannelKey) -> int:
-        """When something was last received on a line of a channel's incremental stream; 0: never."""
-        return self._inputs[key].arbiter.last_seen
+    def arbiter(self, key: ChannelKey) -> LineArbiter:
+        """Of a channel's incremental stream."""
+        return self._inputs[key].arbiter
 
     def dropped(self, key: ChannelKey) -> int:
         """Packets, or parts of them, that are not of this channel or cannot be framed."""
@@ -147,8 +147,8 @@ class Session:
     def dropped_snapshots(self, key: ChannelKey) -> int:
         """Snapshots that had to wait and for which there was no room: as good as lost."""
         feed = self._inputs[key]
-        unfinished = sum(stream.dropped for stream in feed.snapshots.values())
-        return feed.channel.dropped_snapshots + feed.early.dropped + unfinished
+        streams = feed.snapshots.values()
+        return feed.channel.dropped_snapshots + feed.early.dropped + sum(stream.dropped for stream in streams)
 
     def notices(self) -> list[str]:
         """Warnings about the traffic, each once."""
@@ -156,16 +156,19 @@ class Session:
 
     def add(self, packets: CapturedPackets, names: list[Hashable], rows: NDArray[np.int64]) -> None:
         """Add packets of a file; `names` are the names of its flows."""
-        known = [self.streams.get(name) for name in names]
-        number = np.array([found[0] if found else -1 for found in known], np.int64)[packets.flow[rows]]
-        for line, stream in self.streams.values():
-            chosen = rows[number == line]
-            if not len(chosen):
-                continue
+        flow = packets.flow[rows]
+        flows = np.unique(flow).tolist() if len(flow) > 1 else flow.tolist()
+        lines: dict[tuple[int, DetectedStream], list[int]] = {}
+        for each in flows:
+            if names[each] in self.streams:
+                lines.setdefault(self.streams[names[each]], []).append(each)
+        for (line, stream), own in sorted(lines.items(), key=lambda item: item[0][0]):
+            places = np.arange(len(rows)) if len(flows) == 1 else np.flatnonzero(np.isin(flow, own))
+            chosen = rows if len(flows) == 1 else rows[places]
             feed, is_looping = self._inputs[stream.protocol, stream.channel], stream.kind != StreamKind.INCREMENTAL
             content = packets.buffer, packets.start[chosen], packets.end[chosen], packets.ts_ns[chosen]
             units, packet = feed.codec.read(*content, line, is_looping=is_looping)
-            numbers = (self._packets + np.flatnonzero(number == line)[packet]).tolist()
+            numbers = (self._packets + places[packet]).tolist()
             arrivals = list(zip(units.ts_recv.tolist(), numbers, strict=True))
             if stream.kind == StreamKind.SNAPSHOT:
                 feed.snapshots.setdefault(line, SnapshotStream()).add(units, arrivals)
@@ -187,12 +190,11 @@ class Session:
         for key, feed in self._inputs.items():
             self._advance(key, feed, last=True)
             if feed.channel.epoch is None and (newest := feed.early.newest()) is not None:
-                # There is no incremental stream: the newest snapshot is as far as anything is known.
+                # There is no incremental stream: nothing is known after the newest snapshot.
                 feed.channel.start_epoch(newest.epoch, newest.sequence + 1, 0)
                 self._receive(feed, [(found, None) for found in feed.early.take()])
             feed.channel.finish()
-            last_seen = feed.arbiter.last_seen
-            silent_s = (self._now_ns - last_seen) / 1e9
+            silent_s = (self._now_ns - (last_seen := feed.arbiter.last_seen)) / 1e9
             is_silent = last_seen and not feed.is_past and silent_s > SILENCE_S[key[0]]
             feed.channel.silent_s = silent_s if is_silent else None
 
@@ -205,10 +207,7 @@ class Session:
             self._deliver(key, feed, feed.arbiter.finish(), [], [])
 
     def _read_snapshots(self, feed: _ChannelInput) -> list[Received]:
-        found: list[Received] = []
-        for stream in feed.snapshots.values():
-            found += stream.read(feed.codec)
-        return found
+        return [found for stream in feed.snapshots.values() for found in stream.read(feed.codec)]
 
     def _read_definitions(self, feed: _ChannelInput, incremental: Events) -> list[Received]:
         """Definitions of the instrument stream that change something, a unit each, and complete lists."""
@@ -225,7 +224,7 @@ class Session:
         may_change.update(*(set(instruments.ids()) - found.instrument_ids for _, found in lists))
         is_changed |= np.isin(rows.column("instrument_id"), list(may_change))
         changed = np.unique(rows.unit[is_changed]).tolist()
-        definitions = [ReceivedDefinitions(arrivals[unit], events.of_units(np.array([unit]))) for unit in changed]
+        definitions = [ReceivedDefinitions(arrivals[unit], events, [unit]) for unit in changed]
         return [*definitions, *(ReceivedList(arrivals[unit], found) for unit, found in lists)]
 
     def _deliver(
@@ -252,7 +251,7 @@ class Session:
             marks.sort(key=lambda mark: mark[:2])
         row, waiting = 0, list[Mark]()
         delivery = _Delivery(result, decoded.events, decoded.damaged)
-        for mark in marks:
+        for mark in join_definitions(marks):
             before, at, found = mark
             if isinstance(found, ReceivedPhases | ReceivedSnapshot):
                 if feed.channel.epoch is None:
@@ -265,7 +264,7 @@ class Session:
             if isinstance(found, Step):
                 self._apply_step(feed, found, at, result)
             elif isinstance(found, ReceivedDefinitions):
-                feed.channel.apply_instruments(found.events)
+                feed.channel.apply_instruments(found.events.of_units(np.array(found.units)))
             elif isinstance(found, ReceivedList):
                 if not feed.is_past:
                     feed.channel.apply_list(found.instruments)
@@ -295,8 +294,10 @@ class Session:
     ) -> None:
         """Apply units, and what came between them on snapshot streams."""
         is_late, sequence = delivery.result.is_late, delivery.result.units.sequence
-        cuts = {first, end, *(first + 1 + np.flatnonzero(np.diff(is_late[first:end]))).tolist()}
-        cuts.update(np.flatnonzero(is_late[first:end]) + first)  # each late unit alone
+        cuts = {first, end}
+        if is_late[first:end].any():
+            cuts.update((first + 1 + np.flatnonzero(np.diff(is_late[first:end]))).tolist())
+            cuts.update(before for before, _, _ in others if first < before < end and is_late[before])
         bounds, others = sorted(cuts), others[::-1]
         for start, stop in pairwise([*bounds, end]):
             received: list[tuple[Received, int | None]] = []
@@ -315,46 +316,30 @@ class Session:
         # By time, nobody knows whether what is missing was sent before or after the requested moment.
         if not feed.is_past and (limit is None or gap.first <= limit) and gap.epoch == feed.channel.epoch:
             feed.channel.open_gap(gap)
+        elif feed.is_past:
+            feed.channel.ahead.contradict(gap.first, gap.last)
 
     def _apply(self, key: ChannelKey, feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> None:
         is_late = bool(delivery.result.is_late[rows[0]])
+        damaged = delivery.damaged[rows]
+        if feed.codec.states_no_epoch:
+            damaged = damaged | _is_of_another_epoch(feed, delivery, rows)
+        events, later = delivery.events.of_units(rows), None
         if feed.is_past and not is_late:
-            return
-        damaged = delivery.damaged[rows] | _is_of_another_epoch(feed, delivery, rows)
-        events = delivery.events.of_units(rows)
+            return look_ahead(feed.channel, events.of_units(~damaged))
         if self._until is not None:
             included = self._until.includes(events.units.sequence, events.units.ts_send)
             if not is_late and not included.all():
                 feed.is_past = True
                 included[int(np.argmin(included)) :] = False
                 feed.channel.use_all_snapshots()
+                later = events.of_units(~included & ~damaged)
             events, damaged = events.of_units(included), damaged[included]
-        applied = events.of_units(self._usable_late(feed, events, damaged) if is_late else ~damaged)
-        if is_late:
-            feed.channel.apply_late(applied)
-        first = 0
-        for unit in np.flatnonzero(damaged).tolist() if not is_late else ():
-            feed.channel.apply(events.of_units(np.arange(first, unit)))
-            columns = events.units.seq_version, events.units.sequence, events.units.ts_recv
-            epoch, sequence, ts_recv = (int(column[unit]) for column in columns)
-            feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
-            first = unit + 1
-        if not is_late:
-            feed.channel.apply(events.of_units(np.arange(first, len(damaged))))
+        applied = (apply_late if is_late else apply_in_order)(feed.channel, events, damaged)
+        if later is not None:
+            look_ahead(feed.channel, later)
         if self._observer is not None:
             self._observer(key, applied)
-
-    def _usable_late(self, feed: _ChannelInput, events: Events, damaged: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which late units can be applied. Of a number that came before, with other content, nothing is believed. Later
-        updates were applied: what resets many instruments can no longer be, and stays missing."""
-        is_usable, channel = ~resets_many(events) & ~damaged, feed.channel
-        for unit, sequence in enumerate(events.units.sequence.tolist()):
-            if not channel.gaps.is_missing(sequence):
-                is_usable[unit] = False
-                if not damaged[unit]:
-                    part = events.of_units(np.array([unit]))
-                    channel.contradict(sequence, part, int(events.units.ts_recv[unit]))
-        return is_usable
 
     def _receive(self, feed: _ChannelInput, received: list[tuple[Received, int | None]]) -> None:
         """Pass on what came on snapshot streams, each with the sequence at which the incremental stream was then (None:
@@ -383,12 +368,17 @@ class Session:
         return is_current and (self._until is None or self._until.includes_one(header.sequence, header.ts_send))
 
 
+def look_ahead(channel: Channel, events: Events) -> None:
+    """Units after the requested moment, which are not applied."""
+    channel.ahead.add(events, channel.epoch or 0, channel.sequence, channel.ts_send)
+
+
 _NOTHING = DecodedUnits(Events(no_units(), {}), np.zeros(0, np.bool_))
 
 
 def _is_of_another_epoch(feed: _ChannelInput, delivery: _Delivery, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which units are of another epoch than the channel's, where only their sending times tell (FIX/FAST): those
-    sent before it began; and what a replayer returns that was sent after everything that was received."""
+    """Which units are of another epoch than the channel's, by their sending times (FIX/FAST): those sent before it
+    began; and what a replayer returns that was sent after everything that was received."""
     sent = delivery.events.units.ts_send[rows]
     found = (sent < feed.sent_from) & (sent != NULL)
     if feed.recovered_lines and feed.codec.states_no_epoch and feed.channel.ts_send != NULL:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from umdf.market.families import NULL
 from umdf.market.rows import Events
+from umdf.sync.arbitration.arbiter import Step
 from umdf.sync.arrivals import Arrival
 from umdf.sync.definitions.list_loops import InstrumentList
 from umdf.sync.raw_units import RawUnits, concat_units
@@ -71,10 +72,11 @@ class NumberingRestart:
 
 @dataclass(frozen=True, eq=False)
 class ReceivedDefinitions:
-    """A unit of the instrument stream."""
+    """Units of the instrument stream, when the first was there."""
 
     at: Arrival
-    events: Events
+    events: Events  # of their batch
+    units: list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,19 @@ class ReceivedList:
 
 
 Received = ReceivedPhases | ReceivedSnapshot | NumberingRestart | ReceivedDefinitions | ReceivedList
+Mark = tuple[int, Arrival, Step | Received]  # the row before which it comes, and when it came
+
+
+def join_definitions(marks: list[Mark]) -> list[Mark]:
+    """With definitions that come one after the other, and between the same two rows, as one mark."""
+    joined: list[Mark] = []
+    for mark in marks:
+        (before, _, last), found = joined[-1] if joined else (-1, None, None), mark[2]
+        if isinstance(last, ReceivedDefinitions) and isinstance(found, ReceivedDefinitions) and before == mark[0]:
+            last.units.extend(found.units)
+        else:
+            joined.append(mark)
+    return joined
 
 
 BookKey = tuple[int, bool]  # instrument, whether it is the lending book

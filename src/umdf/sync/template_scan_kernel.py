@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.kernels import kernel, load_i64, load_u8, load_u16, load_u32, store_i64, store_u32
+from umdf.kernels import inlined, kernel, load_i64, load_u8, load_u16, load_u32, store_i64, store_u32
 from umdf.wire.sbe.tables_kernel import PACKET_HEADER
 
 FRAMING, TEMPLATE = 12, 6  # size of a message's two headers; offset of templateId
@@ -49,19 +49,17 @@ def peek_templates(buffer, starts, ends, messages, templates):
         store_u32(templates, 4 * i, np.uint32(value & np.int64(0xFFFFFFFF)))
 
 
-@kernel
-def check_framing(buffer, starts, ends, packets, next_sequences):
-    """For each Binary packet 0, or -1 if a message length does not fit the packet; for one that begins with a heartbeat
-    (Sequence_2) the sequence that it announces."""
-    for i in range(packets):
-        at, end = load_i64(starts, 8 * i) + PACKET_HEADER, load_i64(ends, 8 * i)
-        found = np.int64(0)
-        if at + FRAMING + HEARTBEAT_BYTES <= end and load_u16(buffer, at + TEMPLATE) == HEARTBEAT_TEMPLATE:
-            found = np.int64(load_u32(buffer, at + FRAMING))
-        while at < end:
-            size = np.int64(load_u16(buffer, at)) if at + FRAMING <= end else np.int64(0)
-            if size < FRAMING or at + size > end:
-                found = np.int64(-1)
-                break
-            at += size
-        store_i64(next_sequences, 8 * i, found if at <= end else np.int64(-1))
+@inlined
+def framed_until_end(buffer, at, end):
+    """Of a Binary packet: -1 if a message length does not fit it, the sequence that it announces if it begins with a
+    heartbeat (Sequence_2), else 0."""
+    found = np.int64(0)
+    if at + FRAMING + HEARTBEAT_BYTES <= end and load_u16(buffer, at + TEMPLATE) == HEARTBEAT_TEMPLATE:
+        found = np.int64(load_u32(buffer, at + FRAMING))
+    while at < end:
+        size = np.int64(load_u16(buffer, at)) if at + FRAMING <= end else np.int64(0)
+        if size < FRAMING or at + size > end:
+            found = np.int64(-1)
+            break
+        at += size
+    return found if at <= end else np.int64(-1)

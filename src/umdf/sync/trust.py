@@ -12,12 +12,15 @@ from umdf.book.engine import Books
 from umdf.book.outcomes import Outcomes, Stale
 from umdf.book.state_kernel import book_number
 from umdf.buffers import buffer_address
-from umdf.market.families import NULL
-from umdf.market.rows import Rows
+from umdf.market.families import MBO, NULL
+from umdf.market.rows import ConstantColumns, MemoryColumns, Rows
 from umdf.sync import update_gate_kernel as k
 from umdf.sync.gaps import Gap
 
 Numbers = NDArray[np.int64]
+LENDING = ord("L")
+_GATED = map(MBO.column, ("instrument_id", "venue", "action", "side", "flags", "rpt_seq"))  # in the kernel's order
+_GATED_COLUMNS = {column.name: (column.dtype, column.null if column.nullable else 0) for column in _GATED}
 
 
 class TrustLevel(StrEnum):
@@ -49,23 +52,28 @@ class BookTrust:
     def __init__(self, books: Books) -> None:
         self._books = books
         self.states = _new_states(books.arenas.book_capacity)
+        self.created: list[int] = []  # instruments that have a book since somebody last looked
         self.is_incomplete = False  # whether trades of instruments without a book may be missing
-        self._arguments = np.zeros(k.GATE_ARGUMENTS, np.int64)
+        self._arguments, self._absent = np.zeros(k.GATE_ARGUMENTS, np.int64), ConstantColumns()
         self._address = buffer_address(self._arguments)
 
     def gate(self, rows: Rows, sequence: Numbers, gap_before: Numbers) -> NDArray[np.uint8]:
         """The decision on each row of the family mbo: APPLY, WAIT, OLD or EMPTIED."""
         count, arguments = len(rows), self._arguments
         decisions = np.zeros(count, np.uint8)
-        names = ("instrument_id", "venue", "action", "side", "flags", "rpt_seq")
-        columns = [np.ascontiguousarray(rows.column(name)) for name in names]
         held = [np.ascontiguousarray(values) for values in (sequence, gap_before)]
+        columns = rows.columns
+        addresses = columns.addresses(_GATED_COLUMNS, self._absent) if type(columns) is MemoryColumns else None
+        if addresses is None:
+            arrays = [np.ascontiguousarray(rows.column(name)) for name in _GATED_COLUMNS]
+            addresses, held = [*map(buffer_address, arrays)], held + arrays
         self._grow()
-        arguments[k.BOOKS], arguments[k.ROWS], arguments[k.FIRST] = self._books.arenas.address, count, 0
-        arguments[k.SEQUENCE : k.DECISIONS] = [buffer_address(array) for array in (*held, *columns)]
-        arguments[k.DECISIONS], arguments[k.STATES] = buffer_address(decisions), buffer_address(self.states)
+        of_held = buffer_address(held[0]), buffer_address(held[1])
+        arguments[:] = [self._books.arenas.address, count, 0, buffer_address(self.states), *of_held, *addresses,
+                        buffer_address(decisions)]  # fmt: skip
         while (row := k.gate_updates(self._address)) < count:
-            self.number_of(int(columns[0][row]), bool(columns[1][row] == ord("L")), create=True)
+            is_lending = bool(rows.column("venue")[row] == LENDING)
+            self.number_of(int(rows.column("instrument_id")[row]), is_lending, create=True)
             arguments[k.FIRST], arguments[k.STATES] = row, buffer_address(self.states)
         return decisions
 
@@ -75,10 +83,33 @@ class BookTrust:
         is_new = number < 0 and create
         if is_new:
             number = self._books.ensure(instrument_id, lending=lending)
+            self.created.append(instrument_id)
         self._grow()
         if is_new and self.is_incomplete:
             self.states[number, k.S_INCOMPLETE] = 1
         return number
+
+    def all_states(self) -> Numbers:
+        """A row for every book that there is memory for, for kernels."""
+        self._grow()
+        return self.states
+
+    def shown_number(self, instrument_id: int) -> int:
+        """The number of the book to show of an instrument; -1 if it has none."""
+        return self.number_of(instrument_id, self._books.shows_lending(instrument_id))
+
+    def shown_books(self) -> tuple[Numbers, Numbers]:
+        """The instruments that have a book, and the number of the one to show of each."""
+        self._grow()
+        headers = self._books.arenas.headers
+        numbers = np.flatnonzero(headers["alive"] != 0)
+        ids, is_lending = headers["instrument_id"][numbers], headers["lending"][numbers] != 0
+        is_shown = ~is_lending
+        for at in np.flatnonzero(is_lending).tolist():
+            if self._books.shows_lending(int(ids[at])):
+                is_shown[ids == ids[at]] = False
+                is_shown[at] = True
+        return ids[is_shown], numbers[is_shown]
 
     def _grow(self) -> None:
         """A row for every book that there is memory for: kernels use the rows by the numbers of books, unchecked."""

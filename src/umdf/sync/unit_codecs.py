@@ -16,11 +16,12 @@ from typing import Protocol as Interface
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.buffers import buffer_address
 from umdf.market.families import NULL
 from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Events
 from umdf.market.sbe.events import SbeEventMapper
-from umdf.sync import template_scan_kernel as k
+from umdf.sync import raw_units_kernel as u
 from umdf.sync.raw_units import RawUnits, UnitKind, concat_units, content_keys, empty_units
 from umdf.sync.stream_detection import message_type, peek_templates
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
@@ -28,11 +29,9 @@ from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.packet import ChunkParser
 from umdf.wire.reassembly import Limits, Messages, Reassembler
 from umdf.wire.sbe.decode import Decoder as SbeDecoder
-from umdf.wire.sbe.headers import read_packet_headers
 from umdf.wire.sbe.schema import OtherVersions
 
 SEQUENCE_RESET = "4"
-SENDING_TIME_AT = 8  # in a Binary packet
 # Snapshot and instrument streams start again with every loop (4.2.6).
 LOOPING_LIMITS = Limits(wait_ms=60_000, restart_distance=4)
 # On the incremental stream a chunk may be overtaken by whole packets of other messages.
@@ -75,34 +74,25 @@ class SbeUnits:
     def read(
         self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
     ) -> ReadUnits:
-        start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
-        headers = read_packet_headers(buffer, start, end)
-        next_sequence = np.empty(len(start), np.int64)
-        addresses = (array.ctypes.data for array in (buffer, start, end))
-        k.check_framing(*addresses, len(start), next_sequence.ctypes.data)
-        sequence = headers.sequence.astype(np.int64)
-        is_heartbeat = (sequence == 0) & (next_sequence > 0)
-        usable = (headers.channel == self._channel) & (next_sequence >= 0) & ((sequence > 0) | is_heartbeat)
-        self.dropped += len(usable) - int(usable.sum())
+        start, end, count = np.ascontiguousarray(start), np.ascontiguousarray(end), len(start)
+        columns = np.empty((u.PACKET_COLUMNS, count), np.int64)
+        source = buffer_address(buffer), len(buffer), buffer_address(start), buffer_address(end)
+        if u.read_packets(*source, count, self._channel, buffer_address(columns)) != count:
+            raise ValueError("a packet lies outside the buffer")
+        sequence, epoch, next_sequence, key, kind, is_usable = columns
+        usable = is_usable.astype(np.bool_)
+        are_all, zeros = bool(usable.all()), np.zeros(count, np.uint16)
+        if not are_all:
+            self.dropped += count - int(usable.sum())
         if is_looping:
             usable &= sequence > 0
-        zeros = np.zeros(len(start), np.uint16)
-        units = RawUnits(
-            buffer,
-            start,
-            end,
-            sequence,
-            headers.seq_version.astype(np.int64),
-            ts_recv,
-            zeros,
-            np.full(len(start), line, np.uint16),
-            np.where(is_heartbeat, np.uint8(UnitKind.HEARTBEAT), np.uint8(UnitKind.DATA)),
-            np.where(is_heartbeat, next_sequence, 0),
-            # What is before the sending time was compared already; the reserved byte may differ.
-            content_keys(buffer, np.minimum(start + SENDING_TIME_AT, end), end),
-        )
-        packets = np.arange(len(start))
-        return (units, packets) if usable.all() else (units.take(usable), packets[usable])
+            are_all = bool(usable.all())
+        content = buffer, start, end, sequence, epoch, ts_recv
+        lines = np.full(count, line, np.uint16)
+        units = RawUnits(*content, zeros, lines, kind.astype(np.uint8), next_sequence, key)
+        if are_all:
+            return units, np.arange(count)
+        return units.take(usable), np.flatnonzero(usable)
 
     def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits:
         batch = self._decoder.decode(units.buffer, units.start, units.end)
@@ -141,7 +131,9 @@ class FastUnits:
         order = np.argsort(np.concatenate([found.order for found in reassembled[:2]]), kind="stable")
         packets = np.concatenate([found.packet for found in reassembled[:2]])[order].astype(np.int64)
         units = concat_units(parts).take(order)
-        is_reset = np.isin(peek_templates(units), self._resets)
+        found, is_reset = peek_templates(units), np.zeros(len(units), np.bool_)
+        for number in self._resets:
+            is_reset |= found == number
         if is_reset.any() and is_looping:
             return units.take(~is_reset), packets[~is_reset]
         units.kind[is_reset], units.next_sequence[is_reset] = UnitKind.RESET, 1

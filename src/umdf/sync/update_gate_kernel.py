@@ -39,9 +39,9 @@ S_RPT_SEQ, S_STALE, S_VERIFIED, S_APPLIED, S_INCOMPLETE, S_RECEIVED, S_EXPECTED,
 STATE_WORDS = 8
 UNVERIFIED_FROM_START = -1  # of VERIFIED, APPLIED and AMBIGUOUS
 # Decisions. APPLY_UNVERIFIED: nothing shows that it is the next one. EMPTIED: applied, and what waits for its book is
-# out of date. EMPTIED_IN_DOUBT: the same, but units were lost before it, perhaps a channel reset, which clears
+# out of date. EMPTIED_UNVERIFIED: the same, but units were lost before it, perhaps a channel reset, which clears
 # statistics too.
-APPLY, APPLY_UNVERIFIED, WAIT, OLD, EMPTIED, EMPTIED_IN_DOUBT = range(6)
+APPLY, APPLY_UNVERIFIED, WAIT, OLD, EMPTIED, EMPTIED_UNVERIFIED = range(6)
 NOT_NEEDED, NEEDED, TOO_OLD = range(3)  # of a snapshot
 
 
@@ -54,7 +54,7 @@ def _set_known(s, rpt_seq, sequence):
 
 
 @inlined
-def _is_in_doubt(t, s, i):
+def _is_untrusted(t, s, i):
     """Whether updates of a book are missing before a row, or may be."""
     return get(s, S_STALE) != 0 or load_i64(get(t, GAP_BEFORE), 8 * i) > get(s, S_VERIFIED)
 
@@ -104,7 +104,7 @@ def gate_updates(t):
             if is_clear:  # a channel reset: every book is empty, and RptSeq starts again (4.2.9)
                 for number in range(get(books, BOOK_HIGH_WATER)):
                     s = states + 8 * STATE_WORDS * number
-                    if _is_in_doubt(t, s, i):
+                    if _is_untrusted(t, s, i):
                         put(s, S_INCOMPLETE, 1)
                     _set_known(s, np.int64(NULL), sequence)
             store_u8(get(t, DECISIONS), i, np.uint8(EMPTIED if is_clear else APPLY))
@@ -118,11 +118,11 @@ def gate_updates(t):
             if sequence < get(s, S_APPLIED):
                 store_u8(get(t, DECISIONS), i, np.uint8(OLD))
             else:
-                doubt = _is_in_doubt(t, s, i)
-                if doubt:
+                untrusted = _is_untrusted(t, s, i)
+                if untrusted:
                     put(s, S_INCOMPLETE, 1)
                 _set_known(s, np.int64(NULL), sequence)
-                store_u8(get(t, DECISIONS), i, np.uint8(EMPTIED_IN_DOUBT if doubt else EMPTIED))
+                store_u8(get(t, DECISIONS), i, np.uint8(EMPTIED_UNVERIFIED if untrusted else EMPTIED))
         else:
             store_u8(get(t, DECISIONS), i, _gate_update(t, s, i, sequence))
     return get(t, ROWS)

@@ -6,7 +6,6 @@ which sequence an instrument's updates are incomplete: only a snapshot of that s
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,10 +17,12 @@ from umdf.market.rows import Events, merge_events
 
 DEFAULT_BYTES = 64 << 20
 NOTHING_DROPPED = -1
+JOINED_PARTS = 16  # the largest joined chunk, as a part of the memory
 
 
 @dataclass(eq=False)
 class _Chunk:
+    number: int  # the older, the smaller
     events: Events
     instruments: set[int]  # whose updates are still needed
     nbytes: int
@@ -31,7 +32,8 @@ class _Chunk:
 class WaitingUpdates:
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self.max_bytes, self.nbytes = max_bytes, 0
-        self._chunks: deque[_Chunk] = deque()
+        self._chunks: dict[int, _Chunk] = {}  # by number
+        self._count = 0
         self._chunks_of: dict[int, list[_Chunk]] = {}
         self._dropped_until: dict[int, int] = {}
 
@@ -48,13 +50,14 @@ class WaitingUpdates:
         if not instruments:
             return
         events = events.compacted()
-        chunk = _Chunk(events, instruments, events.nbytes, int(events.units.sequence.max()))
-        self._chunks.append(chunk)
+        self._count += 1
+        chunk = _Chunk(self._count, events, instruments, events.nbytes, int(events.units.sequence.max()))
+        self._chunks[chunk.number] = chunk
         for instrument_id in instruments:
             self._chunks_of.setdefault(instrument_id, []).append(chunk)
         self.nbytes += chunk.nbytes
         while self.nbytes > self.max_bytes and self._chunks:
-            oldest = self._chunks.popleft()
+            oldest = self._chunks.pop(min(self._chunks))
             for instrument_id in oldest.instruments:
                 self._dropped_until[instrument_id] = max(oldest.last, self.dropped_until(instrument_id))
                 self._forget_chunk(instrument_id, oldest)
@@ -68,24 +71,37 @@ class WaitingUpdates:
         wanted = [number for number in instrument_ids.tolist() if number in self._chunks_of]
         if not wanted:
             return None
-        chunks = {id(chunk): chunk for number in wanted for chunk in self._chunks_of.pop(number)}
-        return merge_events([self._split(chunk, wanted, instrument_ids) for chunk in chunks.values()])
+        touched = {chunk.number: chunk for number in wanted for chunk in self._chunks_of.pop(number)}
+        parts, joined, nbytes = list[Events](), list[_Chunk](), 0
+        for number in sorted(
+            touched
+        ):  # many small chunks are joined: a snapshot loop takes out of each again and again
+            if joined and nbytes + touched[number].nbytes > self.max_bytes // JOINED_PARTS:
+                parts.append(self._split(joined, wanted, instrument_ids))
+                joined, nbytes = [], 0
+            joined.append(touched[number])
+            nbytes += touched[number].nbytes
+        return merge_events([*parts, self._split(joined, wanted, instrument_ids)])
 
-    def _split(self, chunk: _Chunk, wanted: list[int], instrument_ids: NDArray[np.int64]) -> Events:
-        """Take the rows of some instruments out of a chunk."""
-        masks = {
-            name: np.isin(rows.column("instrument_id"), instrument_ids) for name, rows in chunk.events.families.items()
-        }
-        found = chunk.events.take(masks)
-        chunk.instruments.difference_update(wanted)
-        self.nbytes -= chunk.nbytes
-        if chunk.instruments:
-            chunk.events = chunk.events.take({name: ~mask for name, mask in masks.items()}).compacted()
-            chunk.nbytes = chunk.events.nbytes
-            self.nbytes += chunk.nbytes
-        else:
-            self._chunks.remove(chunk)
-        return found
+    def _split(self, chunks: list[_Chunk], wanted: list[int], instrument_ids: NDArray[np.int64]) -> Events:
+        """Take the rows of some instruments out of chunks, of which one is left."""
+        events = merge_events([chunk.events for chunk in chunks])
+        masks = {name: np.isin(rows.column("instrument_id"), instrument_ids) for name, rows in events.families.items()}
+        for chunk in chunks:
+            del self._chunks[chunk.number]
+            self.nbytes -= chunk.nbytes
+            chunk.instruments.difference_update(wanted)
+        instruments = set[int]().union(*(chunk.instruments for chunk in chunks))
+        if instruments:
+            rest = events.take({name: ~mask for name, mask in masks.items()}).compacted()
+            number, last = chunks[0].number, max(chunk.last for chunk in chunks)
+            left = self._chunks[number] = _Chunk(number, rest, instruments, rest.nbytes, last)
+            self.nbytes += left.nbytes
+            gone = {id(chunk) for chunk in chunks}
+            for instrument in instruments:
+                others = [chunk for chunk in self._chunks_of[instrument] if id(chunk) not in gone]
+                self._chunks_of[instrument] = [*others, left]
+        return events.take(masks)
 
     def discard(self, instrument_ids: Iterable[int]) -> None:
         """What waits for these instruments is out of date: they are empty or deleted."""

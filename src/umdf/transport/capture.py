@@ -219,7 +219,7 @@ class Capture:
             if not reader.is_finished:
                 reader.go_on(outcome)
             if reader.is_finished:
-                self._tell_left_out()
+                self._report_left_out()
 
     def _batch(self, columns: NDArray[np.uint8], count: int) -> PacketBatch:
         for row in range(len(self.flows), int(self._reader.state[k.FLOW_COUNT]) + 1):
@@ -243,7 +243,7 @@ class Capture:
         self._corrupt += len(wrong)
         return replace(batch, corrupt=corrupt) if self._with_corrupt else batch.take(np.flatnonzero(~corrupt))
 
-    def _tell_left_out(self) -> None:
+    def _report_left_out(self) -> None:
         state = self._reader.state
         if self._corrupt and not self._with_corrupt:
             reason = f"wrong UDP checksum; {self._corrupt:,} packets skipped because of it"

@@ -121,12 +121,12 @@ def is_near(second, other):
 
 
 @inlined
-def doubt(state, buffer, position, end, second, known):
+def find_damage(state, buffer, position, end, second, known):
     """What is wrong with a record that differs from those before it; 0 if the next record confirms it."""
     swapped, fractions = get(state, SWAPPED), get(state, FRACTIONS)
     filled = get(state, FILLED)
     length, original = end - position - 16, u32(buffer, position + 12, swapped)
-    odd_fraction = u32(buffer, position + 4, swapped) >= fractions
+    is_fraction_large = u32(buffer, position + 4, swapped) >= fractions
     is_far = known >= 0 and not is_near(second, known)
     fits = frame_fits(buffer, position + 16, min(end, filled), position + 16 + original, get(state, LINK))
     if fits and length > original + SLACK:
@@ -135,13 +135,13 @@ def doubt(state, buffer, position, end, second, known):
     if filled - end >= 16:
         next_second, next_fraction = u32(buffer, end, swapped), u32(buffer, end + 4, swapped)
         is_next = u32(buffer, end + 8, swapped) <= get(state, MAX_RECORD_BYTES)
-        if odd_fraction:  # some programs always write them like this
+        if is_fraction_large:  # some programs always write them like this
             return 0 if is_next and fits and next_fraction >= fractions else FRACTION_INSANE
         is_next = is_next and next_fraction < fractions
         if is_far:  # a jump in time, unless the records before and after it agree
             return 0 if is_next and fits and not is_near(next_second, known) else TIME_FAR
         follows = is_next and is_near(next_second, second)
-    elif odd_fraction:
+    elif is_fraction_large:
         return FRACTION_INSANE
     elif is_far:
         return 0 if follows else TIME_FAR
@@ -200,7 +200,7 @@ def walk_pcap(state):
                 outcome = NEED_MORE
                 break
             if not (is_usual and known < 0 and end > filled):  # otherwise it is only truncated
-                outcome = doubt(state, buffer, position, end, second, known)
+                outcome = find_damage(state, buffer, position, end, second, known)
                 if outcome != 0:
                     needed = fraction if outcome == FRACTION_INSANE else second if outcome == TIME_FAR else length
                     break

@@ -128,7 +128,7 @@ class RawStream:
                 number += len(start)
             if reason:
                 del buffer, start, end
-                self._tell(position, f"{reason}; nothing behind it is read", self._unread(position))
+                self._report_damage(position, f"{reason}; nothing behind it is read", self._unread(position))
                 return
             if len(start) == self._capacity:
                 continue
@@ -168,11 +168,13 @@ class RawStream:
     def _warn_if_truncated(self, needed: int) -> None:
         left = self._filled - self._position
         if self._source.damage:
-            self._tell(self._position, self._source.damage, left)
+            self._report_damage(self._position, self._source.damage, left)
         elif left:
-            self._tell(self._position, f"the file ends inside a message, after {left} of at least {needed} bytes", left)
+            self._report_damage(
+                self._position, f"the file ends inside a message, after {left} of at least {needed} bytes", left
+            )
 
-    def _tell(self, position: int, reason: str, unread_bytes: int) -> None:
+    def _report_damage(self, position: int, reason: str, unread_bytes: int) -> None:
         self.warnings.append(Damage(self.path, self._offset + position, reason, unread_bytes))
 
     def _unread(self, position: int) -> int:

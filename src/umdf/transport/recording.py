@@ -71,8 +71,8 @@ class Manifest:
     def digest(self, count: int) -> str:
         """Digest of the lines of the first `count` files, which identifies the recording."""
         digest = hashlib.blake2b(digest_size=16)
-        for said in list(self.entries.values())[:count]:
-            digest.update(json.dumps(said, sort_keys=True).encode() + b"\n")
+        for entry in list(self.entries.values())[:count]:
+            digest.update(json.dumps(entry, sort_keys=True).encode() + b"\n")
         return digest.hexdigest()
 
 
@@ -89,9 +89,9 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         text = b""
     entries = dict[str, dict[str, Any]]()
     for number, line in _lines(text):
-        said = _parse_line(path, number, line)
-        if said.get("closed", True):
-            entries.setdefault(said["file"], said)
+        entry = _parse_line(path, number, line)
+        if entry.get("closed", True):
+            entries.setdefault(entry["file"], entry)
     return Manifest(path, entries)
 
 

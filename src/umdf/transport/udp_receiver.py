@@ -4,6 +4,9 @@
         receiver.join("incremental A", LineAddress("A", "224.0.20.72", 20_001, "10.1.0.5"))
         for packets in receiver.take(timeout_s=0.1): ...
 
+For who cannot wait for another thread, `receive_here` receives in the caller's own; the receiver's thread then only
+stands in when that has not been called for a while.
+
 Invariant: what a socket had no room for is counted. The thread waits in the kernel without the GIL; if nobody takes its
 packets, it stops when `max_waiting` batches wait, and the sockets' buffers fill.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -21,7 +25,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from ..buffers import Pool
+from ..buffers import Memory, Pool
 from ..errors import ConfigError
 from . import udp_receiver_kernel as k
 from .channels_file import LineAddress
@@ -30,6 +34,7 @@ SO_RCVBUFFORCE, IP_MULTICAST_ALL = 33, 49  # of Linux; not in the socket module
 COLUMNS = 4  # start, end, ts_ns, flow
 POLL_TIMEOUT_MS = 1_000
 NO_ROOM_S = 0.005
+STAND_IN_S = 0.02  # the sockets' buffers hold more than comes in twice this time
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,11 @@ class UdpReceiver:
         self._waiting: queue.SimpleQueue[ReceivedPackets | BaseException] = queue.SimpleQueue()
         self._room = threading.Semaphore(self.settings.max_waiting)
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._is_closing = False
+        self._is_closing = self._is_direct = False
+        self._turn = threading.Lock()  # held by who receives, once `receive_here` has been called
+        self._own: Memory | None = None  # what `receive_here` has received
+        self._collected: list[ReceivedPackets] = []
+        self._last_call_s = 0.0  # of the kernel, by `receive_here`
         self._pool = Pool(self.settings.max_waiting)
         self._table = np.zeros(k.SLOTS, np.int64)
         self._memory = [np.zeros(k.BURST * size, np.uint8) for size in
@@ -91,7 +100,9 @@ class UdpReceiver:
         self._table[[k.MESSAGES, k.SCRATCH, k.CONTROLS]] = messages, scratch, controls
         self._table[k.TIMEOUT_MS] = POLL_TIMEOUT_MS
         self._table[[k.CAPACITY, k.ROW_CAPACITY]] = self.settings.batch_bytes, self.settings.batch_rows
+        self._table_address, self._table_view = self._table.ctypes.data, self._table.data
         self._totals = np.zeros((3, 0), np.int64)  # by flow: packets, bytes, lost
+        self._left = threading.Event()  # the thread has left its loop for `receive_here`
         self._watch_sockets()
         self._thread = threading.Thread(target=self._run, name="udp-receiver", daemon=True)
         self._thread.start()
@@ -143,6 +154,56 @@ class UdpReceiver:
         except queue.Empty:
             return batches
 
+    def receive_here(self, kernel: Callable[..., int], timeout_ms: int, *arguments: int) -> int:
+        """Receive in this thread, behind what has been received so and was not taken yet: calls a kernel like `receive`
+        with the address of the argument table, and returns its result. From then on all calls come from one thread."""
+        if not self._is_direct:
+            self._become_direct()
+        with self._turn:
+            if self._own is None:
+                self._own = self._prepare_memory()
+            self._table_view[k.TIMEOUT_MS] = timeout_ms
+            result = 0 if self._is_closing else kernel(self._table_address, *arguments)
+            self._after_call()
+        return result
+
+    def take_received(self) -> list[ReceivedPackets]:
+        """What `receive_here` has received, and what the thread has while it was not called."""
+        with self._turn:
+            self._collect_own()
+            collected, self._collected = self._collected, []
+        if not self._waiting.empty():  # an error in the thread
+            collected += self.take(0)
+        return collected
+
+    @property
+    def is_collected(self) -> bool:
+        """Whether the thread has stood in, so that something was received elsewhere than in `receive_here`."""
+        return bool(self._collected)
+
+    @property
+    def received_here(self) -> int:
+        """Packets that `receive_here` has received, and that were not taken."""
+        return self._table_view[k.ROWS] if self._own is not None else 0
+
+    def _become_direct(self) -> None:
+        self._is_direct = True
+        self._wake_end.send(b"\0")
+        self._left.wait()
+        if not self._waiting.empty():
+            self._collected = self.take(0)
+
+    def _collect_own(self) -> None:
+        own, self._own = self._own, None
+        if own is not None and self._table_view[k.ROWS]:
+            self._collected.append(self._packets_in(own))
+
+    def _after_call(self) -> None:
+        self._last_call_s = time.monotonic()
+        if self._polls[6] or self._polls[7]:  # revents of the waking socket
+            self._polls[6:8] = 0
+            self._woken_end.recv(64)
+
     def counts(self) -> dict[Hashable, FlowCounts]:
         """By name; a line that was left and joined again counts on."""
         result: dict[Hashable, FlowCounts] = {}
@@ -177,7 +238,11 @@ class UdpReceiver:
     # In the thread.
 
     def _do(self, command: Callable[[], None]) -> None:
-        """Have the thread run it, between two calls of the kernel."""
+        """Have the thread run it, between two calls of the kernel; or run it, if the thread only stands in."""
+        if self._is_direct:
+            with self._turn:
+                command()
+            return
         done = threading.Event()
         self._commands.put(lambda: (command(), done.set())[0])
         self._wake_end.send(b"\0")
@@ -198,7 +263,7 @@ class UdpReceiver:
 
     def _run(self) -> None:
         try:
-            while not self._is_closing:
+            while not self._is_closing and not self._is_direct:
                 # While nobody takes packets, lines can still be left: who leaves one may be who should take them.
                 has_room = self._room.acquire(timeout=NO_ROOM_S)
                 batch = self._receive() if has_room else None
@@ -208,20 +273,50 @@ class UdpReceiver:
                     self._room.release()
                 while not self._commands.empty():
                     self._commands.get()()
+            self._left.set()
+            self._stand_in()
         except BaseException as error:  # raised by `take`
             self._waiting.put(error)
 
-    def _receive(self) -> ReceivedPackets | None:
+    def _stand_in(self) -> None:
+        """Receive while nobody else does."""
+        while not self._is_closing:
+            time.sleep(STAND_IN_S)
+            while self._must_stand_in() and self._turn.acquire(blocking=False):
+                try:
+                    self._collect_own()
+                    self._table_view[k.TIMEOUT_MS] = 0
+                    since_s, batch = self._last_call_s, self._receive()
+                    self._last_call_s = since_s
+                    self._collected += [] if batch is None else [batch]
+                finally:
+                    self._turn.release()
+                if batch is None:
+                    break
+
+    def _must_stand_in(self) -> bool:
+        has_room = len(self._collected) < self.settings.max_waiting and not self._is_closing
+        return has_room and time.monotonic() - self._last_call_s > STAND_IN_S
+
+    def _prepare_memory(self) -> Memory:
         settings, table = self.settings, self._table
         column_bytes = 8 * settings.batch_rows
         memory = self._pool.acquire(COLUMNS * column_bytes + settings.batch_bytes)
         table[k.START : k.FLOW + 1] = memory.address + column_bytes * np.arange(COLUMNS)
         table[k.BUFFER] = memory.address + COLUMNS * column_bytes
-        rows = k.receive(table.ctypes.data)
-        if self._polls[6] or self._polls[7]:  # revents of the waking socket
-            self._woken_end.recv(64)
-        if rows <= 0:
-            return None
+        table[k.ROWS] = table[k.USED] = 0
+        return memory
+
+    def _receive(self) -> ReceivedPackets | None:
+        memory = self._prepare_memory()
+        rows = k.receive(self._table_address)
+        self._after_call()
+        return self._packets_in(memory) if rows > 0 else None
+
+    def _packets_in(self, memory: Memory) -> ReceivedPackets:
+        """The rows that the table says are there."""
+        table, rows = self._table, int(self._table[k.ROWS])
+        column_bytes = 8 * self.settings.batch_rows
         columns = memory.array[: COLUMNS * column_bytes].view(np.int64).reshape(COLUMNS, -1)[:, :rows]
         start, end, ts_ns, flow = columns
         flows = len(self._sockets)

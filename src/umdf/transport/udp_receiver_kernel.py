@@ -31,7 +31,7 @@ C_LEVEL, C_TYPE, C_DATA = 8, 12, 16
 SOL_SOCKET, SO_TIMESTAMPNS, SO_RXQ_OVFL = 1, 35, 40
 MSG_DONTWAIT, MSG_TRUNC = 0x40, 0x20
 
-_poll = types.ExternalFunction("poll", types.int32(types.int64, types.uint64, types.int32))
+poll = types.ExternalFunction("poll", types.int32(types.int64, types.uint64, types.int32))
 _recvmmsg = types.ExternalFunction(
     "recvmmsg", types.int32(types.int32, types.int64, types.uint32, types.int32, types.int64)
 )
@@ -45,26 +45,26 @@ def receive(table):
     timeout_ms, is_woken, is_more = load_i64(table, 8 * TIMEOUT_MS), False, True
     store_i64(table, 8 * ROWS, 0)
     store_i64(table, 8 * USED, 0)
-    while is_more and not is_woken and _has_room(table):
-        if _poll(polls, np.uint64(count), np.int32(timeout_ms)) <= 0:
+    while is_more and not is_woken and has_room(table):
+        if poll(polls, np.uint64(count), np.int32(timeout_ms)) <= 0:
             break
         timeout_ms, is_more = 0, False
         is_woken = load_u16(polls, 6) != 0
         for entry in range(1, count):
-            if load_u16(polls, POLL_BYTES * entry + 6) and _has_room(table):
-                is_more |= _receive_burst(table, entry) == BURST
+            if load_u16(polls, POLL_BYTES * entry + 6) and has_room(table):
+                is_more |= receive_burst(table, entry) == BURST
     rows = load_i64(table, 8 * ROWS)
     return -1 if is_woken and rows == 0 else rows
 
 
 @inlined
-def _has_room(table):
+def has_room(table):
     rows = load_i64(table, 8 * ROWS) + BURST <= load_i64(table, 8 * ROW_CAPACITY)
     return rows and load_i64(table, 8 * USED) + BURST * DATAGRAM_BYTES <= load_i64(table, 8 * CAPACITY)
 
 
 @inlined
-def _receive_burst(table, entry):
+def receive_burst(table, entry):
     """The datagrams of one call, copied out; returns how many there were."""
     messages, controls = load_i64(table, 8 * MESSAGES), load_i64(table, 8 * CONTROLS)
     for i in range(BURST):

@@ -25,7 +25,7 @@ def exact(array: Any, kind: pa.DataType, name: str) -> pa.Array:
     try:
         return array.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        raise EncodeError(_misfit(array, kind, name)) from None
+        raise EncodeError(_type_problem(array, kind, name)) from None
 
 
 def refuse_non_ascii(array: Any, name: str) -> None:
@@ -42,7 +42,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
-def _misfit(array: pa.Array, kind: pa.DataType, name: str) -> str:
+def _type_problem(array: pa.Array, kind: pa.DataType, name: str) -> str:
     if not pa.types.is_integer(kind) or pa.types.is_nested(array.type):
         return f"{name} expects {kind}, got {array.type}"
     limits = np.iinfo(kind.to_pandas_dtype())

@@ -66,7 +66,7 @@ def test_every_instrument_has_a_file_of_its_own_and_what_is_reported_is_on_disk(
     assert result["files"] == len(SYMBOLS) + 2 and result["rows"]["trades"] == sum(SYMBOLS)
 
 
-def test_one_without_a_symbol_can_be_asked_for_by_its_number(
+def test_an_instrument_without_a_symbol_can_be_selected_by_its_number(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ("--symbols", "4,10", "--stype-in", "instrument_id", "--schema", "trades,definition")

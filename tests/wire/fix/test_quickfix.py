@@ -257,7 +257,7 @@ def test_our_client_believes_a_reject_of_quickfix(acceptor: tuple[QuickFix, Repl
     assert source.counts.requests == 1
 
 
-def test_our_client_asks_again_what_quickfix_does_not_answer(acceptor: tuple[QuickFix, ReplaySource]) -> None:
+def test_our_client_repeats_a_request_that_quickfix_does_not_answer(acceptor: tuple[QuickFix, ReplaySource]) -> None:
     engine, source = acceptor
     engine.command("behave", "is silent", "acknowledges", "serves")
     assert len(fetch(source, 5, 104)) == 100

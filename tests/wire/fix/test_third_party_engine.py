@@ -176,7 +176,7 @@ def test_our_client_takes_any_order_of_fields_however_slowly_it_comes(seed: int,
 
 
 @pytest.mark.parametrize("wrong", ["drops", "refuses", "other numbers", "other channel", "outside"])
-def test_our_client_asks_again_when_an_answer_is_wrong(wrong: str) -> None:
+def test_our_client_repeats_a_request_when_an_answer_is_wrong(wrong: str) -> None:
     got, failed, acceptor = replayed([wrong, "right"], 1)
     assert got == {sequence: content(sequence) for sequence in range(5, 105)} and not failed and acceptor.requests == 2
     got, failed, acceptor = replayed([wrong], 1)

@@ -10,7 +10,7 @@ from umdf.certify.operations import (
     Cancel,
     ChangeState,
     Enter,
-    Reach,
+    GoToPhase,
     SetAuctionBand,
     TradeOfMember,
     Wait,
@@ -69,7 +69,7 @@ B6 = Section(
             (ChangeState(CLOSE),),
         ),
     ),
-    (Reach(OPEN, after_market=True), *OPEN_MARKET, SetAuctionBand(high=0)),
+    (GoToPhase(OPEN, after_market=True), *OPEN_MARKET, SetAuctionBand(high=0)),
 )
 
 B7 = Section(
@@ -104,7 +104,7 @@ B7 = Section(
             role=INDEX,
         ),
     ),
-    (Reach(OPEN),),
+    (GoToPhase(OPEN),),
     segments=(EQUITIES,),
     protocols=("fast",),
     is_of_indexes=True,

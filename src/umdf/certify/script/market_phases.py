@@ -13,10 +13,10 @@ from umdf.certify.operations import (
     ChangeState,
     Enter,
     EnterOnBehalf,
-    Reach,
+    GoToPhase,
     SetSpecialAuction,
 )
-from umdf.certify.recovery_expectations import PRICELESS_BID, Snapshot
+from umdf.certify.recovery_expectations import MARKET_BID, Snapshot
 from umdf.certify.script.step import CONDITIONAL, Section, Step, books, for_each_book
 from umdf.certify.start_books import CLOSING_CALL, MOA_SIZE, ONE_OF_EACH, OPEN_MARKET, PRE_OPEN
 from umdf.exchange.live.schedule import EQUITIES
@@ -79,7 +79,7 @@ B1 = Section(
             (ChangePhase(OPEN),),
         ),
     ),
-    (Reach(RESERVED, after_market=False), *PRE_OPEN),
+    (GoToPhase(RESERVED, after_market=False), *PRE_OPEN),
 )
 
 B2 = Section(
@@ -154,7 +154,7 @@ B2 = Section(
             (ChangeState(OPEN),),
         ),
     ),
-    (Reach(OPEN, after_market=False), *OPEN_MARKET),
+    (GoToPhase(OPEN, after_market=False), *OPEN_MARKET),
 )
 
 B3 = Section(
@@ -218,7 +218,7 @@ B3 = Section(
             requirement=CONDITIONAL,
         ),
     ),
-    (Reach(OPEN, after_market=False),),
+    (GoToPhase(OPEN, after_market=False),),
     segments=(EQUITIES,),
 )
 
@@ -247,7 +247,7 @@ B4 = Section(
         ),
     ),
     # Derivatives have no B3, whose orders and pause the script goes on with; so both get their own.
-    (Reach(OPEN, after_market=False), *ONE_OF_EACH, ChangePhase(PAUSE)),
+    (GoToPhase(OPEN, after_market=False), *ONE_OF_EACH, ChangePhase(PAUSE)),
 )
 
 B5 = Section(
@@ -257,7 +257,7 @@ B5 = Section(
         Step(
             "B5.1",
             CONNECT,
-            for_each_book(Snapshot(FINAL_CLOSING_CALL, FINAL_CLOSING_CALL, book=PRICELESS_BID)),
+            for_each_book(Snapshot(FINAL_CLOSING_CALL, FINAL_CLOSING_CALL, book=MARKET_BID)),
             settle_s=LOOP_S,
         ),
         Step(
@@ -297,7 +297,7 @@ B5 = Section(
             includes_previous=True,  # the change of phase is what ends the call
         ),
     ),
-    (Reach(FINAL_CLOSING_CALL, after_market=False), *CLOSING_CALL),
+    (GoToPhase(FINAL_CLOSING_CALL, after_market=False), *CLOSING_CALL),
 )
 
 SECTIONS = (B1, B2, B3, B4, B5)

@@ -13,7 +13,7 @@ from umdf.certify.client_actions import (
 )
 from umdf.certify.expectations import Trades
 from umdf.certify.observation import ASK, BID
-from umdf.certify.operations import ClearBooks, Enter, Reach, Wait
+from umdf.certify.operations import ClearBooks, Enter, GoToPhase, Wait
 from umdf.certify.recovery_expectations import ASKS, BIDS, EMPTY, HasOrders, Logon, ReplayAnswer, Snapshot
 from umdf.certify.script.market_phases import LOOP_S
 from umdf.certify.script.step import Section, Step, by_order, for_each_book
@@ -57,7 +57,7 @@ D1 = Section(
             (Enter("", BID, 1), Enter("", BID, 1)),
         ),
     ),
-    (Reach(OPEN),),
+    (GoToPhase(OPEN),),
 )
 
 D2 = Section(
@@ -85,7 +85,7 @@ D2 = Section(
             (Disconnect(), ClearBooks(), *ASK_ORDERS, Connect(starts_again=False), UNTIL_HEARTBEAT),
         ),
     ),
-    (Reach(OPEN),),
+    (GoToPhase(OPEN),),
     protocols=("fast",),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from umdf.certify.book_expectations import NewLevel
 from umdf.certify.expectations import LegTrades, Message, Trades, instrument_status
 from umdf.certify.observation import ASK, BID
-from umdf.certify.operations import ChangeState, CreateStrategy, Enter, Reach
+from umdf.certify.operations import ChangeState, CreateStrategy, Enter, GoToPhase
 from umdf.certify.recovery_expectations import EMPTY, Snapshot
 from umdf.certify.script.market_phases import LOOP_S
 from umdf.certify.script.step import OPTIONAL, Section, Step, for_each_book
@@ -65,5 +65,5 @@ STRATEGIES = Section(
             role=STRATEGY,
         ),
     ),
-    (Reach(OPEN),),
+    (GoToPhase(OPEN),),
 )

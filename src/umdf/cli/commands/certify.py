@@ -27,46 +27,58 @@ EXAMPLES = (
     "umdf certify --listen --channels channels.toml --symbol PETR4 --book mbo",
     "umdf certify --list                            the steps, and what is expected",
 )
+REQUIREMENTS = {"Y": "required", "C": "conditional", "N": "optional"}  # the script's column Req
 
 
 def certify(
     ctx: typer.Context,
-    protocol: Annotated[str, typer.Option(help="Protocol: fast, sbe or all", metavar="NAME")] = "all",
-    generation: Annotated[
-        str, typer.Option(help="Generation of the books: priority, position or all", metavar="NAME")
-    ] = "all",
-    segment: Annotated[str, typer.Option(help="Segment: equities, derivatives or all", metavar="NAME")] = "all",
+    protocol: Annotated[str, typer.Option(help="Protocol", metavar="fast|sbe|all")] = "all",
+    generation: Annotated[str, typer.Option(help="Generation of the books", metavar="priority|position|all")] = "all",
+    segment: Annotated[str, typer.Option(help="Segment", metavar="equities|derivatives|all")] = "all",
     only: Annotated[
-        str, typer.Option("--only", help="Only this section, or its steps up to this one", metavar="STEP")
+        str, typer.Option("--only", help="Only this section (B2), or its steps up to this one (B2.4)", metavar="STEP")
     ] = "",
     first: Annotated[str, typer.Option("--from", help="Section or step to start from", metavar="STEP")] = "",
     list_steps: Annotated[bool, typer.Option("--list", help="List the steps and what they expect, and exit")] = False,
-    client: Annotated[str, typer.Option(help="Client that is certified: own or external", metavar="NAME")] = "own",
+    client: Annotated[
+        str, typer.Option(help="Client to certify: umdf itself, or another program", metavar="own|external")
+    ] = "own",
     channels: Annotated[
         Path,
         typer.Option(help="Channels (TOML): written for an external client, read with --listen", metavar="FILE"),
     ] = Path("channels.toml"),
     log: Annotated[
         Path | None,
-        typer.Option(help="Log of the external client, JSON lines; without it a person confirms", metavar="FILE"),
+        typer.Option(
+            help="Log that the external client writes, JSON lines (default: a person confirms each step)",
+            metavar="FILE",
+        ),
     ] = None,
     instructions: Annotated[
-        Path, typer.Option(help="File for the steps and what the external client has to do, JSON lines", metavar="FILE")
+        Path,
+        typer.Option(help="File to write: steps and what the external client has to do, JSON lines", metavar="FILE"),
     ] = Path("instructions.jsonl"),
-    first_port: Annotated[int, typer.Option(help="First port for an external client", metavar="PORT")] = 20_001,
-    interface: Annotated[str, typer.Option(help="Address for an external client", metavar="ADDRESS")] = "127.0.0.1",
+    first_port: Annotated[
+        int, typer.Option(help="First port to send to, for an external client", metavar="PORT")
+    ] = 20_001,
+    interface: Annotated[
+        str, typer.Option(help="Address to send to, for an external client", metavar="ADDRESS")
+    ] = "127.0.0.1",
     speed: Annotated[
         float, typer.Option(help="Speed of the exchange's clock with an external client", metavar="N", min=0.1)
     ] = 1.0,
     settle_s: Annotated[
         float,
-        typer.Option(help="Seconds an external client has to write its log after each action", metavar="N", min=0.05),
+        typer.Option(
+            help="Seconds an external client has to write its log after each action", metavar="SECONDS", min=0.05
+        ),
     ] = 2.0,
     is_listening: Annotated[
-        bool, typer.Option("--listen", help="Observe the feed of --channels, where somebody else plays the script")
+        bool,
+        typer.Option("--listen", help="Observe the feed of --channels, on which another exchange plays the script"),
     ] = False,
     symbol: Annotated[str, typer.Option(help="Instrument to observe", metavar="SYMBOL")] = "",
-    book: Annotated[str, typer.Option(help="Books to observe: mbo, mbp or tob", metavar="NAME")] = "mbo",
+    book: Annotated[str, typer.Option(help="Books to observe", metavar="mbo|mbp|tob")] = "mbo",
     duration_s: Annotated[
         float | None,
         typer.Option(help="Seconds to observe (default: until all steps have passed, or Ctrl-C)", metavar="SECONDS"),
@@ -109,7 +121,7 @@ def certify(
 def _play(printer: Printer, combination: Combination, selection: Selection) -> Run:
     from umdf.certify.runner import certify as play
 
-    _say(printer, f"{combination}")
+    _print_line(printer, f"{combination}")
     with _history() as directory:
         return play(combination, directory, selection, lambda step: _show(printer, step))
 
@@ -130,24 +142,24 @@ def _play_external(
     ports = iter(range(settings.first_port, 65_536))
     write = instruction_file(instructions)
 
-    def tell(instruction: dict[str, Any]) -> None:
+    def instruct(instruction: dict[str, Any]) -> None:
         write(instruction)
         if "client" in instruction:
-            _say(printer, "  client: " + ", ".join(f"{key} {value}" for key, value in instruction.items()))
+            _print_line(printer, "  client: " + ", ".join(f"{key} {value}" for key, value in instruction.items()))
 
     with (
         _history() as directory,
         open_exchange(combination, directory, selection, lambda: next(ports), settings.interface) as opened,
     ):
         channels.write_text(format_channels(opened.channels, opened.replayers), encoding="utf-8")
-        _say(printer, f"{combination}; {opened.stage.combination.symbols.main}; channels are in {channels}")
+        _print_line(printer, f"{combination}; {opened.stage.combination.symbols.main}; channels are in {channels}")
 
         def show(step: StepResult) -> None:
             _show(printer, step)
 
         if log is not None:
-            return play_with_log(combination, opened.stage, selection, log, tell, settings, show)
-        return play_with_person(combination, opened.stage, selection, _Person(), tell, show)
+            return play_with_log(combination, opened.stage, selection, log, instruct, settings, show)
+        return play_with_person(combination, opened.stage, selection, _Person(), instruct, show)
 
 
 class _Person:
@@ -185,7 +197,7 @@ class _Person:
 def _listen(
     printer: Printer, selection: Selection, channels: Path, what: tuple[str, str, str, str], duration_s: float | None
 ) -> Run:
-    from umdf.certify.listen import Watched, listen, seconds_from_now
+    from umdf.certify.listen import ObservationTarget, listen, seconds_from_now
     from umdf.certify.observation import BOOK_TYPES
     from umdf.transport.channels_file import read_channels
 
@@ -201,7 +213,7 @@ def _listen(
     with _ends_on_interrupt(interrupted):
         return listen(
             read_channels(channels),
-            Watched(symbol, book.upper(), generation, segment),
+            ObservationTarget(symbol, book.upper(), generation, segment),
             selection,
             lambda step: _show(printer, step),
             lambda: bool(interrupted) or is_late(),
@@ -229,15 +241,15 @@ def _history() -> Iterator[Path]:
         yield Path(directory)
 
 
-def _say(printer: Printer, text: str) -> None:
+def _print_line(printer: Printer, text: str) -> None:
     if not printer.json:
         print(printable(text), flush=True)
 
 
 def _show(printer: Printer, step: StepResult) -> None:
-    _say(printer, f"  {step.id:<6} {step.outcome.upper():<5} {step.description}")
+    _print_line(printer, f"  {step.id:<6} {step.outcome.upper():<5} {step.description}")
     for failure in step.failures if step.outcome == "fail" else ():
-        _say(printer, f"         {failure}")
+        _print_line(printer, f"         {failure}")
 
 
 def _finish(printer: Printer, runs: list[Run], report: Path | None) -> None:
@@ -249,9 +261,11 @@ def _finish(printer: Printer, runs: list[Run], report: Path | None) -> None:
         print_json({"runs": [run.to_json() for run in runs], "has_passed": all(run.has_passed for run in runs)})
     for run in runs:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in run.counts.items())
-        _say(printer, f"{run.combination}: {'passed' if run.has_passed else 'FAILED'} ({counts}; {run.seconds:.0f} s)")
+        _print_line(
+            printer, f"{run.combination}: {'passed' if run.has_passed else 'FAILED'} ({counts}; {run.seconds:.0f} s)"
+        )
     if report is not None:
-        _say(printer, f"wrote {report}")
+        _print_line(printer, f"wrote {report}")
     failed = [run for run in runs if not run.has_passed]
     if failed:
         first = failed[0].first_failure
@@ -273,9 +287,9 @@ def _list(printer: Printer, selection: Selection, combinations: list[Combination
     if printer.json:
         print_json({"steps": rows})
     for row in rows:
-        _say(printer, f"{row['step']:<6} {row['required']} {row['description']}")
+        _print_line(printer, f"{row['step']:<6} {REQUIREMENTS[row['required']]:<11} {row['description']}")
         for text in _texts_of(row["expected"]):
-            _say(printer, f"         {text}")
+            _print_line(printer, f"{'':<18} {text}")
 
 
 def _expected(step: Any) -> dict[str, list[str]]:

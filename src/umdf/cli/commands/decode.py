@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from umdf.cli.arguments import FastTemplatesOption, SbeSchemaOption, parse_path
-from umdf.cli.output import DamagedError, Printer, json_text, printer_of
+from umdf.cli.output import DamagedError, Printer, counted, json_text, printer_of
 from umdf.cli.text_table import fits, print_table, terminal_width
 from umdf.errors import UsageError
 
@@ -164,11 +164,11 @@ def _print_summary(printer: Printer, counts: DecodeCounts) -> None:
     for notice in counts.notices:
         printer.warn(notice)
     for reason, count in counts.skipped.most_common():
-        printer.warn(f"{count} messages skipped: {reason}")
+        printer.warn(f"{counted(count, 'message')} skipped: {reason}")
     for reason, count in counts.anomalies.most_common():
-        printer.warn(f"{count} messages decoded with an anomaly: {reason}")
+        printer.warn(f"{counted(count, 'message')} decoded with an anomaly: {reason}")
     if counts.quarantined:
-        printer.warn(f"{counts.quarantined} messages quarantined, {counts.messages} decoded")
+        printer.warn(f"{counted(counts.quarantined, 'message')} quarantined, {counts.messages:,} decoded")
     if counts.packets and counts.unrecognised == counts.packets:
         printer.warn("no UMDF packets found; force a protocol with --protocol sbe or --protocol fast")
     elif counts.unrecognised:

@@ -10,6 +10,7 @@ import typer
 
 from umdf.cli.commands.exchange_operator import DEFAULT_SOCKET, ControlOption, report, send
 from umdf.cli.output import JsonFlag, counted, print_escaped, print_json
+from umdf.cli.text_table import print_table
 
 FAULTS_EXAMPLES = ("umdf exchange faults",)
 PROXY_EXAMPLES = (
@@ -34,8 +35,7 @@ def faults(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json([key._asdict() for key in keys])
         return
-    for key in keys:
-        print_escaped(f"{key.key:<24}{key.unit:<31}{key.default:>8}   {key.text}")
+    print_table(("key", "unit", "default", "effect"), keys, keep=("key", "effect"))
 
 
 def proxy(

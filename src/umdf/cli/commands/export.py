@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from umdf.cli.arguments import EndOption, LakeArgument, StartOption, SymbolsOption, split_list
-from umdf.cli.output import JsonFlag, print_escaped, print_json, printer_of
+from umdf.cli.output import JsonFlag, counted, print_escaped, print_json, printer_of
 from umdf.cli.text_table import print_table
 
 if TYPE_CHECKING:
@@ -89,5 +89,5 @@ def export(
 def _print_report(report: ExportReport) -> None:
     print_table(("table", "rows"), [(table, f"{rows:,}") for table, rows in report.rows.items()])
     for why, rows in report.left_out.items():
-        print(f"skipped {rows:,} rows: {why}")
-    print_escaped(f"wrote {report.files:,} files to {report.out} (commit {report.commit})")
+        print(f"skipped {counted(rows, 'row')}: {why}")
+    print_escaped(f"wrote {counted(report.files, 'file')} to {report.out} (commit {report.commit})")

@@ -45,7 +45,7 @@ def feed(
     duration_s: Annotated[
         float | None, typer.Option(help="Seconds to receive (default: until interrupted)", metavar="SECONDS", min=0)
     ] = None,
-    interval_s: Annotated[float, typer.Option(help="Seconds between status lines", metavar="N", min=0.1)] = 10.0,
+    interval_s: Annotated[float, typer.Option(help="Seconds between status lines", metavar="SECONDS", min=0.1)] = 10.0,
     log: Annotated[
         Path | None, typer.Option(help="File that gets events and status as JSON lines, appended", metavar="FILE")
     ] = None,
@@ -183,7 +183,7 @@ def _print_notices(printer: Printer, live: Live) -> None:
         printer.warn(notice)
     if live.recorder is not None and live.recorder.closed_for_others:
         count = len(live.recorder.closed_for_others)
-        printer.warn(f"{count} files of a killed recorder were closed and listed in the manifest")
+        printer.warn(f"files of a killed recorder: {count} closed and listed in the manifest")
 
 
 def _monitoring(port: int | None, live: Live) -> Any:

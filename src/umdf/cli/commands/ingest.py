@@ -20,7 +20,7 @@ from umdf.cli.arguments import (
     parse_path,
     split_list,
 )
-from umdf.cli.output import DamagedError, JsonFlag, Printer, print_json, printer_of, size_text
+from umdf.cli.output import DamagedError, JsonFlag, Printer, counted, print_json, printer_of, size_text
 from umdf.cli.spark_options import (
     EnvironmentOption,
     LocalCoresOption,
@@ -192,7 +192,7 @@ def _print_warnings(printer: Printer, outcome: IngestResult) -> None:
     if outcome.unrecognised:
         printer.warn(f"{outcome.unrecognised:,} packets belong to multicast groups without UMDF traffic")
     if outcome.missing_sequences:
-        lost = f"{outcome.missing_sequences:,} sequence numbers lost in {outcome.gaps:,} gaps"
+        lost = f"{counted(outcome.missing_sequences, 'sequence number')} lost in {counted(outcome.gaps, 'gap')}"
         printer.warn(f"{lost}; see the table gaps")
 
     if outcome.missing_in_loops or outcome.incomplete_snapshots:
@@ -216,6 +216,6 @@ def print_outcome(outcome: IngestResult, seconds: float, as_json: bool) -> None:
         print_table(("table", "rows", "size", "bytes/row"), rows)
     rate = outcome.messages / max(seconds, 1e-9)
     grown = f" ({len(outcome.grown)} grown)" if outcome.grown else ""
-    files = f"{outcome.new} new files{grown}, {outcome.known} already in the lake"
-    summary = f"{files}; {outcome.messages:,} messages in {seconds:.1f} s"
+    files = f"{counted(outcome.new, 'new file')}{grown}, {outcome.known:,} already in the lake"
+    summary = f"{files}; {counted(outcome.messages, 'message')} in {seconds:.1f} s"
     print(f"{summary} ({rate:,.0f}/s); commit {outcome.commit}" if outcome.commit else f"{summary}; nothing to do")

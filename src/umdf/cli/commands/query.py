@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from umdf.cli.arguments import EndOption, LakeArgument, StartOption, SymbolsOption, split_list
-from umdf.cli.output import JsonFlag, print_escaped, printer_of
+from umdf.cli.output import JsonFlag, counted, print_escaped, printer_of
 from umdf.cli.row_formats import print_csv, print_json_lines, text_rows, unique_names
 from umdf.cli.spark_options import CoresOption, EnvironmentOption, MasterOption, SparkConfOption, spark_session_options
 from umdf.cli.text_table import print_table
@@ -177,11 +177,11 @@ def _write_parquet(rows: pa.Table, path: Path) -> None:
 
     with path.open("wb") as file:
         pq.write_table(rows.rename_columns(unique_names(rows.schema.names)), file, compression="zstd")
-    print_escaped(f"wrote {rows.num_rows:,} rows to {path}")
+    print_escaped(f"wrote {counted(rows.num_rows, 'row')} to {path}")
 
 
 def _write_chart(rows: pa.Table, path: Path, columns: list[str], title: str) -> None:
     from umdf.lake.report.chart import draw
 
     draw(rows, columns or None, " ".join(title.split())).save(path)
-    print_escaped(f"wrote a chart of {rows.num_rows:,} rows to {path}")
+    print_escaped(f"wrote a chart of {counted(rows.num_rows, 'row')} to {path}")

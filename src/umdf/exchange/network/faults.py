@@ -67,7 +67,9 @@ class Faults:
     corruption: float = _share("packets that arrive truncated, or with a message whose length is impossible")
     header_corruption: float = _share("packets that arrive with another channel, version, number or chunk in a header")
     replayer_loss: float = _share("answers of the replayer (URDR, BY) that never come", 1.0)
-    replayer_lies: float = _share("URDR of the replayer with other messages, channels or lengths than they state", 1.0)
+    replayer_corruption: float = _share(
+        "URDR of the replayer with other messages, channels or lengths than stated", 1.0
+    )
     replayer_refusals: float = _share("requests to the replayer that are refused (1348=7, try again)", 1.0)
     replayer_delay_ms: float = _fault(0.0, 60_000, "ms", "delay of everything that the replayer sends")
     ends_s: float = _fault(FOREVER_S, FOREVER_S, "seconds", "when all faults end, since the start")
@@ -89,7 +91,7 @@ class Faults:
 
     @property
     def harms_replayer(self) -> bool:
-        shares = self.replayer_loss, self.replayer_lies, self.replayer_refusals, self.replayer_delay_ms
+        shares = self.replayer_loss, self.replayer_corruption, self.replayer_refusals, self.replayer_delay_ms
         return any(shares) or any(outage.covers(REPLAYER_STREAM, "") for outage in self.outages)
 
 

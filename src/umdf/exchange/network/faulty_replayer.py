@@ -77,7 +77,7 @@ class FaultyReplayer:
         if request_id in self._refused or random.random() < faults.replayer_loss:
             return _with_body(message, HEARTBEAT, [])
         raw = m.parse_raw_data(message) if message.msg_type == m.RAW_DATA else None
-        if isinstance(raw, m.RawData) and random.random() < faults.replayer_lies:
+        if isinstance(raw, m.RawData) and random.random() < faults.replayer_corruption:
             return _with_body(message, m.RAW_DATA, wrong_answer(raw, random).fields())
         return message
 

@@ -303,10 +303,10 @@ class BookDayBuilder:
             unverified = loss_windows[loss_windows[:, L_UNTIL] == NO_END]
             since = np.maximum(unverified[:, L_SINCE], 0)  # it may be unknown
             np.minimum.at(final_before, unverified[:, L_BOOK], since // MINUTE_NS * MINUTE_NS)
-        doubted_bars = self.trade_totals.doubted_bars(loss_windows)
-        is_new = self.trade_totals.found_now[doubted_bars[:, 0]]
-        self.intervals.check_losses(doubted_bars[is_new, L_BOOK], doubted_bars[is_new, L_SINCE])
-        tables = self.intervals.finish(loss_windows, final_before, doubted_bars)
+        unverified_bars = self.trade_totals.unverified_bars(loss_windows)
+        is_new = self.trade_totals.found_now[unverified_bars[:, 0]]
+        self.intervals.check_losses(unverified_bars[is_new, L_BOOK], unverified_bars[is_new, L_SINCE])
+        tables = self.intervals.finish(loss_windows, final_before, unverified_bars)
         if "day_statistics" in self.table_names:
             columns = {"events": self.events, "unverified_events": self.unverified_events, "gaps": self.loss_counts}
             extra_columns: dict[str, Any] = {

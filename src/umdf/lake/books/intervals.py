@@ -72,10 +72,10 @@ class IntervalTables:
     def check_losses(self, instrument_index: Numbers, since: Numbers) -> None:
         self.has_late_rows |= bool((since < self.final_before[instrument_index]).any())
 
-    def finish(self, loss_windows: Numbers, final_before: Numbers, doubted_bars: Numbers | None = None) -> Tables:
+    def finish(self, loss_windows: Numbers, final_before: Numbers, unverified_bars: Numbers | None = None) -> Tables:
         """All rows that are new or open. `final_before`: per instrument, the time before which rows are now final.
-        `doubted_bars`: like loss windows, but of bars only."""
-        bar_windows = loss_windows if doubted_bars is None else np.concatenate([loss_windows, doubted_bars])
+        `unverified_bars`: like loss windows, but of bars only."""
+        bar_windows = loss_windows if unverified_bars is None else np.concatenate([loss_windows, unverified_bars])
         final_before, found = np.maximum(final_before, self.final_before), {}
         trade_log = _concat_records(self._trades, bars.TRADE_DTYPE)
         is_valid, busted, unmatched = bars.match_busts(trade_log)

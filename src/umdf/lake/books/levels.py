@@ -19,7 +19,7 @@ from umdf.lake.books.replay import POSITION_BITS, Numbers, ReplayResult
 from umdf.lake.books.snapshot_rows import BookSnapshots
 from umdf.lake.books.table_columns import table_from_columns
 from umdf.lake.tasks.id_lookup import last_at_or_before, take_records
-from umdf.market.families import CONDITIONS, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT
+from umdf.market.families import CONDITIONS, FROM_BOOK, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT
 
 BID, ASK, NEITHER = ord("B"), ord("A"), ord("N")
 IS_BOOK_CHANGE = np.zeros(256, np.bool_)
@@ -102,7 +102,9 @@ def mbp_table(
     columns = _common_columns(rows, snapshots, row, snapshot, epochs)
     # Each is the end of an event for its book, whose mark may be on a message of another instrument, or on one without
     # any effect on the book (56 after a trade) that carries another time.
-    columns["flags"] = columns["flags"] | LAST | np.where(bad[emitted], MAYBE_BAD_BOOK, 0).astype(np.int32)
+    columns["flags"] = columns["flags"] & ~FROM_BOOK | LAST | np.where(bad[emitted], MAYBE_BAD_BOOK, 0).astype(np.int32)
+    # The flag of the row that price and size are of.
+    columns["flags"] |= np.where(cause >= 0, _column_at(rows, cause, "flags"), 0).astype(np.int32) & FROM_BOOK
     columns |= {name: _column_at(rows, cause, name) for name in ("price", "size")}
     columns |= {name: _column_at(rows, cause, name) for name in ("action", "side")}
     columns["action"][cause < 0], columns["side"][cause < 0] = ord("R"), NEITHER

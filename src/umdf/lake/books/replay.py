@@ -93,7 +93,7 @@ class BookReplay:
             self.start_epoch(max(self.timeline.epoch_starts))
         unanswered = self.unanswered_gaps()
         book, first, last = unanswered.T
-        self.states[book, trust.S_UNVERIFIED] = np.maximum(self.states[book, trust.S_UNVERIFIED], trust.DOUBTED)
+        self.states[book, trust.S_UNVERIFIED] = np.maximum(self.states[book, trust.S_UNVERIFIED], trust.UNVERIFIED)
         self.states[book, trust.S_FIRST_GAP], self.states[book, trust.S_GAPS] = first, last
         self.gap_log.finish(self.epoch, unanswered)
 

@@ -44,19 +44,19 @@ def _entry_count(table, number):
 @kernel
 def compare_books(t):
     """Compare pairs from FIRST on; returns the first pair that did not fit, or PAIRS. A missing book is empty."""
-    ours, said = get(t, OURS), get(t, SNAPSHOT_BOOKS)
+    ours, stated = get(t, OURS), get(t, SNAPSHOT_BOOKS)
     for i in range(get(t, FIRST), get(t, PAIRS)):
         instrument, lending = load_i64(get(t, IDS), 8 * i), load_i64(get(t, LENDING), 8 * i)
-        number, other = find_book(ours, instrument, lending), find_book(said, instrument, lending)
-        found, expected = _entry_count(ours, number), _entry_count(said, other)
+        number, other = find_book(ours, instrument, lending), find_book(stated, instrument, lending)
+        found, expected = _entry_count(ours, number), _entry_count(stated, other)
         if max(found, expected) > get(t, CAPACITY):
             return i
         if found > 0:
             write_entries(ours, number, get(t, OUR_ENTRIES))
         aggregated = False
         if expected > 0:
-            write_entries(said, other, get(t, SNAPSHOT_ENTRIES))
-            b = arenas(said)[A_BOOKS] + BOOK_BYTES * other
+            write_entries(stated, other, get(t, SNAPSHOT_ENTRIES))
+            b = arenas(stated)[A_BOOKS] + BOOK_BYTES * other
             aggregated = load_i32(b, B_BOOK_TYPE) & AGGREGATED != 0
         place, most = 0, min(found, expected)
         while place < most and _is_same_entry(

@@ -58,7 +58,7 @@ class TradeTotals:
         self.found_now[owner[found]] = True
         self.missing[owner] = missing
 
-    def doubted_bars(self, loss_windows: Numbers) -> Numbers:
+    def unverified_bars(self, loss_windows: Numbers) -> Numbers:
         """(instrument, since, until) of bars with trades of which a bust may have been lost; totals of an instrument
         that has lost nothing are not believed."""
         lost = np.unique(loss_windows[loss_windows[:, 1] <= self.ts_bust_lost[loss_windows[:, 0]], 0])

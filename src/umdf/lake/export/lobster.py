@@ -269,10 +269,10 @@ def write(job: ExportJob) -> None:
         try:
             lines = converter.lines(merge_rows(instrument_day.name, mbo, tops), _state_changes(states))
             count = _write(paths, lines, low, high)
-        except UntrustedDataError as doubt:
+        except UntrustedDataError as error:
             for path in paths:
                 path.unlink(missing_ok=True)
-            job.skip_instrument(instrument_day, doubt)
+            job.skip_instrument(instrument_day, error)
             continue
         job.count("messages", count)
         job.count_left_out("changes of orders without price", converter.counts.without_price)

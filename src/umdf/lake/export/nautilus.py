@@ -79,8 +79,8 @@ def _write(
         for chunk in chunks:
             catalog.write_data(chunk)
             job.count(type(chunk[0]).__name__, len(chunk))
-    except UntrustedDataError as doubt:
-        job.skip_instrument(instrument_day, doubt)
+    except UntrustedDataError as error:
+        job.skip_instrument(instrument_day, error)
 
 
 def _convert_ticks(

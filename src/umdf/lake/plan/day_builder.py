@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umdf.lake.books.snapshot_rows import EpochStarts, are_before, epoch_ranks
 from umdf.lake.parquet.data_files import FileStamp
@@ -23,6 +25,7 @@ from umdf.lake.plan.gap_timeline import find_gaps
 from umdf.lake.plan.planner import DAY_START, TASK_SOURCES, ChannelDay, DayPosition
 from umdf.lake.plan.segments import ChannelDayKey
 from umdf.lake.tasks import channel_task
+from umdf.lake.tasks.damaged_headers import MAX_OVERTAKING
 from umdf.lake.tasks.decode_task import CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY
 from umdf.market.families import NULL
 
@@ -31,6 +34,7 @@ BOOK_TABLES = (
     "ohlcv_1d", "book_check", "day_statistics", "book_state",
 )  # fmt: skip
 TABLES = (*BOOK_TABLES, *channel_task.TABLES, "packets", "quarantine", "gaps", "quality")
+Numbers = NDArray[np.int64]
 RunStep = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
 
 
@@ -134,15 +138,22 @@ def has_late_snapshots(results: DayResults) -> bool:
     if since is None or since.rank < 0 or not held:
         return False
     version, last, ts_recv = np.array(held, np.int64).T
-    versions = [epoch for epoch, _, _ in results.day.epochs]
-    starts = EpochStarts(results.day.epoch_starts, [first for _, first, _ in results.day.epochs])
-    rank = epoch_ranks(version, last, ts_recv, versions, starts)
+    rank = _ranks(results.day, version, last, ts_recv)
     return bool(((rank >= 0) & are_before(rank, last, ts_recv, (since.rank, since.number, since.ts_recv))).any())
 
 
+def _ranks(day: ChannelDay, version: Numbers, last: Numbers, ts_recv: Numbers) -> NDArray[np.int32]:
+    versions, firsts, _ = zip(*day.epochs, strict=True) if day.epochs else ((), (), ())
+    return epoch_ranks(version, last, ts_recv, versions, EpochStarts(day.epoch_starts, firsts))
+
+
 def _set_day_end(results: DayResults) -> None:
-    """End this part of the day at the last end of an event, which the last task has found."""
+    """End this part of the day at the last end of an event, which the last task has found. A whole day ends with the
+    last sequence of a snapshot, if the incremental stream was not recorded as long: the rest is missing."""
     day = results.day
+    if day.until is None and day.epochs:
+        epoch, first, last = day.epochs[-1]
+        day.epochs[-1] = epoch, first, max(last, _last_of_snapshots(results))
     if day.until is None or not results.span_results:
         return
     span = results.span_results[-1]
@@ -153,6 +164,18 @@ def _set_day_end(results: DayResults) -> None:
     else:
         day.until = (day.since or DayPosition(*DAY_START))._replace(ts_unnumbered=day.until.ts_unnumbered)
     day.epochs[rank] = (epoch, day.epochs[rank][1], number)
+
+
+def _last_of_snapshots(results: DayResults) -> int:
+    """The last sequence that snapshots of the day's last epoch have; one that is far ahead of the others is damaged."""
+    day = results.day
+    newest = [snapshot for result in results.looping_results for snapshot in result.get("newest", ())]
+    if not newest:
+        return NULL
+    version, last, ts_recv = np.array(newest, np.int64).T
+    known = sorted(last[_ranks(day, version, last, ts_recv) == len(day.epochs) - 1].tolist())
+    believed = [each for before, each in pairwise([day.epochs[-1][2], *known]) if each <= before + MAX_OVERTAKING]
+    return max(believed, default=NULL)
 
 
 def _state_paths(context: TaskContext, state: ChannelState | None) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from umdf.lake.tasks.damaged_headers import MAX_OVERTAKING
 from umdf.lake.tasks.numbering_runs import NumberingRun
 from umdf.market.families import NULL
-from umdf.sync.arbitration_lines_kernel import is_restart
+from umdf.sync.arbitration.lines_kernel import is_restart
 
 if TYPE_CHECKING:
     from umdf.lake.plan.segments import MulticastGroup, Segment, StreamLine
@@ -36,7 +36,9 @@ def set_aside_lone_restarts(
     times: dict[int, dict[int, dict[MulticastGroup, tuple[int, int]]]] = defaultdict(lambda: defaultdict(dict))
     for part in segments:
         if part.first != NULL and stream_lines[part.group].stream == "incremental":
-            last_ts = max((ts for _, ts in part.marks), default=part.ts_last)
+            # A heartbeat shows that the line goes on with this epoch while nothing is sent (4.1.1).
+            announced_ts = part.announced[1] if part.announced is not None else NULL
+            last_ts = max(max((ts for _, ts in part.marks), default=part.ts_last), announced_ts)
             for epoch in epochs_of(part):
                 low, high = times[part.date][epoch].get(part.group, (part.ts_first, last_ts))
                 times[part.date][epoch][part.group] = min(low, part.ts_first), max(high, last_ts)
@@ -79,7 +81,7 @@ def find_resets(
 ) -> dict[MulticastGroup, tuple[tuple[int, int], ...]]:
     """FAST: when each multicast group's epochs started. Resets of several lines a little apart start one epoch. A line
     that lost the reset shows it by its numbers; if it shows nothing, it takes the time of the others, unless its old
-    numbering goes on."""
+    numbering goes on. A reset with which recordings begin may be lost on a line that was received earlier."""
     resets: dict[int, set[tuple[int, int, MulticastGroup]]] = defaultdict(set)  # by channel: ts_send, ts_recv, group
     runs: dict[MulticastGroup, set[NumberingRun]] = defaultdict(set)
     for survey in surveys:
@@ -114,9 +116,15 @@ def find_resets(
             resets[channel].add(reset)
         for epoch, lines in _group_resets(resets[channel]):
             earliest = min(lines.values(), key=lambda times: times[1])[1]
+            is_first = not any(
+                each.ts_recv < ts for group, (_, ts) in lines.items() for each in numberings.get(group, ())
+            )
             for group in groups:
+                begun = next(iter(numberings.get(group, ())), None)
                 if group in lines:
                     found[group].append((lines[group][1], epoch))
+                elif is_first and begun is not None and _begins_with(begun, earliest):
+                    found[group].append((earliest - MAX_RESTART_SKEW_NS, epoch))  # with what cannot be decoded
                 elif not any(_goes_on(each, earliest) for each in numberings.get(group, ())):
                     found[group].append((earliest, epoch))
     return {group: tuple(sorted(found[group])) for groups in groups_by_channel.values() for group in groups}
@@ -166,6 +174,11 @@ def _epoch_between(
         ),
         None,
     )
+
+
+def _begins_with(numbering: NumberingRun, ts: int) -> bool:
+    """Whether a line, whose recording begins near 1 shortly before the reset of another line, has lost that reset."""
+    return not is_restart(numbering.first, 1) and ts - MAX_RESTART_SKEW_NS < numbering.ts_recv < ts
 
 
 def _goes_on(numbering: NumberingRun, ts: int) -> bool:

@@ -1,1 +1,1 @@
-"""What packets tell about their recording: copies in other files, contradictions, its clock, losses in loops."""
+"""What packets show of their recording: copies in other files, contradictions, its clock, losses in loops."""

@@ -191,8 +191,8 @@ def _floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 def _format_number(value: Any) -> str:
-    said = f"{value:,f}" if isinstance(value, Decimal) else f"{value:,}"
-    return said.rstrip("0").rstrip(".") if "." in said else said
+    text = f"{value:,f}" if isinstance(value, Decimal) else f"{value:,}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 @dataclass(frozen=True)

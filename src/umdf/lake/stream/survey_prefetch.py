@@ -72,7 +72,7 @@ class SurveyPrefetch:
                 for path in next_paths
                 if path.endswith(UNCOMPRESSED_SUFFIXES)
             ]
-            answers = runner(pack_survey_tasks(tasks, runner.parallel), SURVEY_TASK, description="survey ahead")
-            self._surveys = {survey["path"]: survey for answer in answers for survey in answer["surveys"]}
+            results = runner(pack_survey_tasks(tasks, runner.parallel), SURVEY_TASK, description="survey ahead")
+            self._surveys = {survey["path"]: survey for result in results for survey in result["surveys"]}
         except Exception:  # the session ended or a file is missing: the micro-batch will report it
             self._surveys = {}

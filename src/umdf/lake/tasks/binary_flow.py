@@ -78,7 +78,7 @@ class BinaryFlow:
         )
         self._last = NO_HEADERS  # the last valid packet
         self._waiting: list[Headers] = []  # refused before there was a valid packet
-        self._last_seen = self._last_said = (NULL, 0)  # epoch and sequence: of a packet, of a heartbeat
+        self._last_seen = self._last_announced = (NULL, 0)  # epoch and sequence: of a packet, of a heartbeat
 
     def add(self, new: Headers) -> None:
         self.packets += len(new.number)
@@ -130,17 +130,17 @@ class BinaryFlow:
         self._add_numbered(*self._sequence_checker.add(valid))
 
     def _plausible_heartbeats(self, headers: Headers) -> Headers:
-        """Headers whose announced sequences are near the last one seen, or near what the previous heartbeat said: a
+        """Headers whose announced sequences are near the last one seen, or near those of the previous heartbeat: a
         single heartbeat that is far from both is damaged."""
         announced, number, epoch = headers.announced, headers.number, headers.epoch
         rows = np.flatnonzero(announced)
         seen_rows = np.maximum.accumulate(np.where(number > 0, np.arange(len(number)), -1))
         seen = [np.append(column, self._last_seen[n])[seen_rows[rows]] for n, column in enumerate((epoch, number))]
-        said = [np.append(self._last_said[n], column[rows]) for n, column in enumerate((epoch, announced))]
+        heartbeats = [np.append(self._last_announced[n], column[rows]) for n, column in enumerate((epoch, announced))]
         is_near = np.zeros(len(rows), np.bool_)
-        for of_epoch, known in (seen, [column[:-1] for column in said]):
+        for of_epoch, known in (seen, [column[:-1] for column in heartbeats]):
             is_near |= (of_epoch == epoch[rows]) & (np.abs(announced[rows] - known) <= MAX_OVERTAKING)
-        self._last_said = int(said[0][-1]), int(said[1][-1])
+        self._last_announced = int(heartbeats[0][-1]), int(heartbeats[1][-1])
         if seen_rows[-1] >= 0:
             self._last_seen = int(epoch[seen_rows[-1]]), int(number[seen_rows[-1]])
         plausible = np.zeros(len(number), np.int64)

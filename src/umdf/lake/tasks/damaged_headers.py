@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.sync.arbitration_lines_kernel import MAX_DISTANCE
+from umdf.sync.arbitration.lines_kernel import MAX_DISTANCE
 
 NEIGHBOURS = 8  # packets on either side that a packet is compared with
 LOOK_BACK = 3 * NEIGHBOURS  # packets before a packet among which it may continue the numbering

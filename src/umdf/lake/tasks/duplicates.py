@@ -1,8 +1,8 @@
-"""Copies of a unit on several lines: whether they are the same, and which of them is believed if they are not.
+"""Copies of a unit on several lines: whether they are the same, and which of them is used if they are not.
 
 Invariant: copies of a unit have the same bytes. If two packets have the same sequence but different send times, one
 sequence is damaged in a way that its neighbours did not show (umdf.lake.tasks.damaged_headers). If two copies differ
-otherwise, one is damaged: it is believed only if something speaks for it and against all others.
+otherwise, one is damaged: it is used only if something speaks for it and against all others.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def unit_copies(
 
 def refused_copies(copies: Iterable[UnitCopy], known: Collection[PacketLocation]) -> dict[PacketLocation, str]:
     """The copies that cannot be used, with reasons; `known` are refused already. Of different contents of a sequence
-    the one is believed that can be decoded, then the one whose checksum is right, then that of most lines. If several
-    are equal in all of this, none is believed: the sequence counts as lost."""
+    the one is used that can be decoded, then the one whose checksum is right, then that of most lines. If several
+    are equal in all of this, none is used: the sequence counts as lost."""
     by_sequence: dict[int, dict[int, list[UnitCopy]]] = defaultdict(lambda: defaultdict(list))
     for copy in copies:
         if copy.location not in known:

@@ -41,7 +41,7 @@ from umdf.lake.tasks.flow_packets import (
     read_packets,
 )
 from umdf.lake.tasks.quarantine import QuarantineEntry, quarantine_entries
-from umdf.sync.arbitration import WAIT_MS
+from umdf.sync.arbitration.arbiter import WAIT_MS
 from umdf.sync.raw_units import RawUnits, empty_units
 from umdf.transport.capture import PacketBatch
 

@@ -41,6 +41,7 @@ from umdf.sync.raw_units import RawUnits, concat_units
 from umdf.sync.snapshots import find_snapshots
 
 SNAPSHOT, INSTRUMENTS = "snapshot", "instruments"
+KEPT_NEWEST = 8
 
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
@@ -70,6 +71,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
             "loops": [loop.to_json() for loop in stream.loops.loops()],
         },
         "held": stream.held_sequences,
+        "newest": stream.newest_snapshots,
         "not_stored": overflow_count(stream.quarantined) if files["quarantine"] else 0,
         "notices": stream.protocol.notices(),
     }
@@ -84,6 +86,7 @@ class LoopingStream:
         self.packets: list[LoopingPackets] = []
         self.quarantined: list[QuarantineEntry] = []
         self.held_sequences: list[list[int]] = []  # epoch, sequence and ts_recv of the oldest new snapshot, by epoch
+        self.newest_snapshots: list[list[int]] = []  # the same of the last snapshots
         self.loops, self.incomplete_snapshots = LoopTracker(task["protocol"] == SBE), 0
         self._emitted = 0  # snapshots in the first carried packet that were emitted before
         self._is_off = np.empty(0, np.bool_)  # carried packets that were timed by a clock that is off
@@ -177,8 +180,8 @@ class LoopingStream:
             if only_first:
                 is_incomplete &= found.header.unit < carried
             self.incomplete_snapshots += int(is_incomplete.sum())
-        if is_fresh and is_selected.any():
-            self._record_held(found.header.take(is_selected), events.units)
+        if is_selected.any():
+            self._record_held(found.header.take(is_selected), events.units, is_fresh=is_fresh)
         status = events.rows("status")
         if len(status) and not only_first:  # phases of groups are not part of a snapshot
             is_group_phase = (status.column("instrument_id") == NULL) & (status.unit >= carried) & is_today[status.unit]
@@ -191,12 +194,14 @@ class LoopingStream:
         self._is_off = is_off[found.incomplete_from :]
         return parts, units.take(np.arange(found.incomplete_from, len(units))).compacted()
 
-    def _record_held(self, header: Rows, units: Units) -> None:
+    def _record_held(self, header: Rows, units: Units, *, is_fresh: bool) -> None:
         version, last = header.column("last_seq_version"), header.column("last_sequence")
-        lowest = np.unique(version[np.argsort(last, kind="stable")], return_index=True)[1]
-        at = np.argsort(last, kind="stable")[lowest]
-        ts_recv = units.ts_recv[header.unit]
-        self.held_sequences += [[int(column[row]) for column in (version, last, ts_recv)] for row in at]
+        fields = np.stack([version, last, units.ts_recv[header.unit]], axis=1)
+        self.newest_snapshots = [*self.newest_snapshots, *fields[-KEPT_NEWEST:].tolist()][-KEPT_NEWEST:]
+        if is_fresh:
+            order = np.argsort(last, kind="stable")
+            lowest = np.unique(version[order], return_index=True)[1]
+            self.held_sequences += fields[order[lowest]].tolist()
 
     def definitions(self) -> Iterator[Events]:
         self._prime_reassembly()

@@ -2,7 +2,7 @@
 
 FAST states no epoch. A line numbers anew if several messages in a row are near 1 and far below its position, and none
 of them was merely late: nearby numbers must have come before, with other bytes. The distances are those of the
-arbitration of live lines (umdf.sync.arbitration_lines_kernel).
+arbitration of live lines (umdf.sync.arbitration.lines_kernel).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.tasks.damaged_headers import NO_HEADERS, Headers, concat_headers
-from umdf.sync.arbitration_delivery_kernel import MISALIGNED_AFTER
-from umdf.sync.arbitration_lines_kernel import MAX_DISTANCE, is_restart
+from umdf.sync.arbitration.delivery_kernel import MISALIGNED_AFTER
+from umdf.sync.arbitration.lines_kernel import MAX_DISTANCE, is_restart
 
 Numbers = NDArray[np.int64]
 UNKNOWN = 0  # a content that is not known

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import Memory, Pool, buffer_address
-from umdf.market.rows import Events, MemoryColumns, Numbers, Rows, Units
+from umdf.market.rows import ConstantColumns, Events, MemoryColumns, Numbers, Rows, Units
 from umdf.market.sbe import aggressor_kernel as a
 from umdf.market.sbe import convert_kernel as k
 from umdf.market.sbe import units_kernel as u
@@ -38,7 +38,7 @@ class SbeEventMapper:
         self._programs: dict[tuple[bytes, bytes, bool], Program] = {}
         self._pools: dict[str, Pool] = {}
         self.scratch = ScratchMemory()
-        self._constants: dict[tuple[np.dtype[np.generic], int], Numbers] = {}
+        self.constants = ConstantColumns()
         self._aggressor_state = np.zeros(a.STATE_WORDS, np.int64)
         self._aggressor_arguments = np.zeros(a.ARGUMENTS, np.int64)
 
@@ -90,15 +90,6 @@ class SbeEventMapper:
             pool = self._pools[family] = Pool()
         return pool.acquire(nbytes)
 
-    def constant_array(self, dtype: np.dtype[np.generic], value: int, count: int) -> Numbers:
-        """A constant column; the array is shared, so it is read-only."""
-        array = self._constants.get((dtype, value))
-        if array is None or len(array) < count:
-            array = np.full(max(1024, 2 * count), value).astype(dtype)
-            array.flags.writeable = False
-            self._constants[dtype, value] = array
-        return array[:count]
-
 
 def _units(batch: Batch, ts_recv: NDArray[np.int64] | None) -> Units:
     packets = batch.packets
@@ -148,8 +139,9 @@ class ConversionRun:
 
     def columns(self, family: FamilyPlan) -> MemoryColumns:
         memory, stride = self._memories[family.number]
-        total, constant = self.totals[family.number], self.mapper.constant_array
-        return MemoryColumns(family.places, total, memory, stride, k.FIRST_ROW, constant)
+        return MemoryColumns(
+            family.places, self.totals[family.number], memory, stride, k.FIRST_ROW, self.mapper.constants
+        )
 
     def rows(self, family: FamilyPlan) -> Rows:
         memory, stride = self._memories[family.number]
@@ -161,7 +153,7 @@ class ConversionRun:
             np.ndarray(total, msg_index, array, MSG_INDEX * stride + k.FIRST_ROW * msg_index.itemsize),
             np.ndarray(total, entry_index, array, ENTRY_INDEX * stride + k.FIRST_ROW * entry_index.itemsize)
             if self.plan.has_entry_rows
-            else self.mapper.constant_array(entry_index, 0, total),
+            else self.mapper.constants.array(entry_index, 0, total),
             self.columns(family),
         )
 

@@ -1,0 +1,1 @@
+"""Trust in the definitions of instruments, and the complete lists that restore it."""

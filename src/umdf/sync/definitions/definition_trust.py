@@ -4,24 +4,24 @@ After a gap a definition is unverified: its change may have been lost (7.2, 7.3)
 later definition of the instrument, which has all of its characteristics (7.2); and so does a complete list of the
 instrument stream that began after the gap, which also shows what was deleted.
 
-Invariant: a list is believed only if nothing was lost or defined on the incremental stream from its begin on, and an
+Invariant: a list counts only if nothing was lost or defined on the incremental stream from its begin on, and an
 older definition never replaces a newer one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from umdf.market.families import FAMILIES, NULL
+from umdf.market.instruments import Instruments
 from umdf.market.rows import Events, Rows, Units
 from umdf.sync.definitions.list_loops import InstrumentList
-from umdf.sync.gaps import NO_GAP, Gap, GapLedger
+from umdf.sync.gaps import MARGIN_NS, NO_GAP, Gap, GapLedger, LossTimes
 from umdf.sync.trust import HEALTHY, Trust, unverified
 
-# What was sent before the first unit after a gap is in a list that was sent so much later, or, if there is no such
-# unit yet, in one that was received so long after the gap was found.
-MARGIN_NS = 500_000_000
 DELETE = ord("D")
 
 
@@ -30,22 +30,20 @@ class DefinitionTrust:
 
     def __init__(self) -> None:
         self._verified = NO_GAP  # up to this sequence, for all instruments
-        self._lost_ns = NULL  # when it was last found that something is missing
-        self._sent_ns: int | None = NULL  # when the first unit after it was sent; None: there is none yet
+        self.losses = LossTimes()
         self.last_list: InstrumentList | None = None
         self._defined_ns = NULL  # when a definition was last sent on the incremental stream
         self._definitions: dict[int, tuple[int, int]] = {}  # the last one there: sequence, time of sending
+        self._undefined: dict[int, int] = {}  # instruments without a definition: when something of them was sent
 
     # What happens.
 
     def open_gap(self, gap: Gap) -> None:
-        self._lost_ns, self._sent_ns = max(self._lost_ns, gap.ts_recv), None
+        self.losses.open_gap(gap)
 
     def follow(self, events: Events) -> InstrumentList | None:
         """Events that are applied in order. Returns the last list, if it may answer a gap that was found after it."""
-        is_first = self._sent_ns is None and len(events.units) > 0
-        if is_first:
-            self._sent_ns = int(events.units.ts_send[0])
+        is_first = self.losses.follow(events.units.ts_send)
         self.note(events)
         return self.last_list if is_first else None
 
@@ -62,10 +60,7 @@ class DefinitionTrust:
     def verify(self, found: InstrumentList, gaps: GapLedger) -> bool:
         """Whether the list shows all definitions after every gap."""
         self.last_list = found
-        is_later = found.ts_recv > self._lost_ns + MARGIN_NS or (
-            self._sent_ns is not None and found.ts_send > self._sent_ns + MARGIN_NS
-        )
-        is_later &= found.ts_send > self._defined_ns
+        is_later = self.losses.are_before(found.ts_send, found.ts_recv) and found.ts_send > self._defined_ns
         if is_later:
             self._verified = max(self._verified, gaps.latest)
         return is_later
@@ -81,10 +76,31 @@ class DefinitionTrust:
         return late.take(masks)
 
     def newer_listed(self, rows: Rows, units: Units) -> NDArray[np.bool_]:
-        """Which definitions of the instrument stream were sent after those of the incremental stream."""
+        """Which definitions of the instrument stream were sent long enough after those of the incremental stream: what
+        a loop sends just after a change may be of before it."""
         found = (self._definitions.get(each, (NO_GAP, NULL))[1] for each in rows.column("instrument_id").tolist())
         known = np.fromiter(found, np.int64, len(rows))
-        return (units.ts_send[rows.unit] > known) | (known == NULL)
+        return (known == NULL) | (units.ts_send[rows.unit] > known + MARGIN_NS)
+
+    # Instruments that damaged packets have made up.
+
+    def note_undefined(self, instrument_ids: Iterable[int], ts_send: int) -> None:
+        """Instruments of which something was received, but no definition. It may be missing, or still to come."""
+        for number in instrument_ids:
+            self._undefined.setdefault(number, ts_send)
+
+    def never_defined(self, found: InstrumentList, defined: Instruments, ts_send: int) -> set[int]:
+        """Those that do not exist: a list that is verified, and was sent well after something was received of them,
+        does not have them. A definition comes before everything else of an instrument (7.1, 7.2)."""
+        # The time of a damaged packet may be damaged too.
+        times = {number: min(at, ts_send) for number, at in self._undefined.items() if number not in defined}
+        gone = {
+            number
+            for number, at in times.items()
+            if number not in found.instrument_ids and found.ts_send > at + MARGIN_NS
+        }
+        self._undefined = {number: at for number, at in times.items() if number not in gone}
+        return gone
 
     # What is known.
 

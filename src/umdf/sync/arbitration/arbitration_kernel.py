@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import array_kernel, inlined, outlined
-from umdf.sync.arbitration_delivery_kernel import (
+from umdf.sync.arbitration.delivery_kernel import (
     EPOCH_STEP,
     JOIN_STEP,
     MISALIGNED_AFTER,
@@ -20,7 +20,7 @@ from umdf.sync.arbitration_delivery_kernel import (
     report_holes,
     ring_at,
 )
-from umdf.sync.arbitration_lines_kernel import (
+from umdf.sync.arbitration.lines_kernel import (
     CONTINUED,
     ENDED,
     RESTART_DISTANCE,
@@ -41,7 +41,7 @@ from umdf.sync.arbitration_lines_kernel import (
     quarantine,
     restarted_epoch,
 )
-from umdf.sync.arbitration_state_kernel import (
+from umdf.sync.arbitration.state_kernel import (
     ALIVE,
     ASIDE,
     BUFFER_SIZE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from umdf.kernels import inlined, outlined
-from umdf.sync.arbitration_state_kernel import (
+from umdf.sync.arbitration.state_kernel import (
     ALIVE,
     CLOCK,
     CONFLICTS,

@@ -7,8 +7,8 @@ restart or a new line continues, so a second such unit close to it confirms both
 from __future__ import annotations
 
 from umdf.kernels import inlined, outlined
-from umdf.sync.arbitration_delivery_kernel import find_gap, is_remembered, keys_differ, ring_at
-from umdf.sync.arbitration_state_kernel import (
+from umdf.sync.arbitration.delivery_kernel import find_gap, is_remembered, keys_differ, ring_at
+from umdf.sync.arbitration.state_kernel import (
     ASIDE,
     CANDIDATE,
     CANDIDATE_COUNT,

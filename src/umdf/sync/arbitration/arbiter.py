@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import buffer_address
-from umdf.sync import arbitration_kernel as k
-from umdf.sync import arbitration_state_kernel as layout
+from umdf.sync.arbitration import arbitration_kernel as k
+from umdf.sync.arbitration import state_kernel as layout
 from umdf.sync.raw_units import RawUnits, empty_units
 
 WAIT_MS, LINE_TIMEOUT_MS = 20, 30_000  # 13.7
@@ -60,7 +60,7 @@ class Step:
 
 
 class QuarantineReason(IntEnum):
-    """Why a unit was not believed (the numbers are those of `arbitration_lines_kernel`)."""
+    """Why a unit was not believed (the numbers are those of `lines_kernel`)."""
 
     CONTINUED = 0  # its line continued where it was before
     UNCONFIRMED = 1  # the next unit was elsewhere again
@@ -146,6 +146,11 @@ class LineArbiter:
     def waiting_count(self) -> int:
         """How many units wait for missing ones."""
         return int(self._w[layout.HELD + layout.S_ALIVE])
+
+    @property
+    def words(self) -> NDArray[np.int64]:
+        """The state, for kernels that look at it between two calls."""
+        return self._w
 
     @property
     def last_seen(self) -> int:

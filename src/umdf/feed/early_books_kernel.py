@@ -1,0 +1,265 @@
+"""Binary packets → the books, as they are received: before the session has them, and only where its answer is certain.
+
+Invariant: an update is applied here only if the session, which gets the same packet later, will find that it is the
+next one of a book that is neither stale nor in doubt. Anything else disarms: nothing more is applied here until the
+session has processed everything that was received.
+
+What the session then does with the same rows: RptSeq tells the book engine that they are already in the book.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.book import input_row_kernel as r
+from umdf.book import live_kernel as v
+from umdf.book import memory_layout_kernel as k
+from umdf.book.apply_kernel import NEEDS_GROWTH, ORDER_DISTANCE, apply_row, prefetch_ahead, prefetch_first
+from umdf.book.arena_kernel import A_BOOKS, arenas
+from umdf.book.memory_layout_kernel import get, invalidate_ladders, put
+from umdf.kernels import (
+    inlined,
+    kernel,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    outlined,
+    store_i32,
+    store_i64,
+)
+from umdf.sync import update_gate_kernel as g
+from umdf.sync.arbitration.state_kernel import REMEMBERED as ARBITER_REMEMBERED
+from umdf.sync.arbitration.state_kernel import RING
+from umdf.sync.raw_units_kernel import SENDING_TIME_AT, content_key
+from umdf.sync.template_scan_kernel import FRAMING, TEMPLATE, framed_until_end
+from umdf.transport import udp_receiver_kernel as u
+from umdf.transport.udp_receiver_kernel import has_room, poll, receive_burst
+from umdf.wire.sbe.tables_kernel import MAX_PACKET_BYTES, PACKET_HEADER
+
+# The table of a channel. FIRST, NEXT: the sequences that were applied since it was armed, and the next one. LATEST_GAP:
+# the greatest missing sequence. ARBITER: the state of arbitration. KEYS: number and content key of what was applied.
+# PLAIN: one byte per template, 1 if its messages do nothing to books but what their rows say. LINES: 1 for each line
+# that continues in the channel's epoch.
+(
+    IS_ARMED, CHANNEL, EPOCH, FIRST, NEXT, LATEST_GAP, BOOKS, STATES, ARBITER, KEYS, PLAIN, LINES, CHANGES,
+    CHANGE_COUNT, REASON, PACKETS, STOPS,
+) = range(17)  # fmt: skip
+TABLE_WORDS = 17
+MAX_LINES = 64
+REMEMBERED = 16_384  # packets that are applied here before the session has them; a power of two
+TEMPLATES = 256
+# A change of a book: CHANGES is 0 if nobody wants to know.
+C_INSTRUMENT, C_SEQUENCE, C_TS_RECV, C_FLAGS = range(4)
+CHANGE_WORDS = 4
+MAX_CHANGES = 8_192
+MAX_REMOVED = 8_192
+# Why nothing more is applied: of a packet, of one of its messages, of one of its updates.
+(
+    CONTINUES, NOT_ARMED, OTHER_EPOCH, NEW_LINE, NOT_NEXT, OTHER_CONTENT, REVEALS_LOSS, NO_ROOM, NOT_PLAIN, REJECTED,
+    UNKNOWN_BOOK, IN_DOUBT, NOT_FOLLOWING, NEEDS_MEMORY, IMPOSSIBLE,
+) = range(15)  # fmt: skip
+# Of a flow of the receiver: the address of its channel's table and its line; or 0, and whether it may wait.
+F_TABLE, F_LINE = 0, 1
+FLOW_WORDS = 2
+MAY_WAIT, AT_ONCE = -1, -2
+BATCH_MS = 5  # what was received is processed together after this time, unless the session is needed sooner
+# Why `receive_early` returns.
+TIMED_OUT, WOKEN, FULL, SESSION_NEEDED, CHANGED = range(5)
+
+
+@inlined
+def _is_plain(e, packet, size):
+    """Whether every message does nothing to books but what its rows say. The packet is framed to its end."""
+    here, end, plain = packet + PACKET_HEADER, packet + size, get(e, PLAIN)
+    while here + FRAMING <= end:
+        template = np.int64(load_u16(here, TEMPLATE))
+        if template >= TEMPLATES or load_u8(plain, template) == 0:
+            return False
+        here += np.int64(load_u16(here, 0))
+    return True
+
+
+@outlined
+def _compare_copy(e, sequence, key):
+    """A number that was applied before, here or by the session: CONTINUES if the content is the same."""
+    if sequence >= get(e, FIRST):
+        known = get(e, KEYS) + 16 * (sequence & (REMEMBERED - 1))
+        is_same = load_i64(known, 0) == sequence and load_i64(known, 8) == key
+    else:  # not remembered as contradicted
+        state = get(e, ARBITER)
+        known = state + 8 * (get(state, RING) + 2 * (sequence & (ARBITER_REMEMBERED - 1)))
+        is_same = load_i64(known, 0) == sequence << 1 and load_i64(known, 8) == key
+    return CONTINUES if is_same else OTHER_CONTENT
+
+
+@outlined
+def _note_change(e, first, instrument, sequence, ts_recv, flags):
+    """Note that a book has changed; the changes of this packet start at `first`, one for each book."""
+    changes, count = get(e, CHANGES), get(e, CHANGE_COUNT)
+    at = first
+    while at < count and load_i64(changes + 8 * CHANGE_WORDS * at, 8 * C_INSTRUMENT) != instrument:
+        at += 1
+    change = changes + 8 * CHANGE_WORDS * at
+    put(change, C_INSTRUMENT, instrument)
+    put(change, C_SEQUENCE, sequence)
+    put(change, C_TS_RECV, ts_recv)
+    put(change, C_FLAGS, flags)
+    if at == count:
+        put(e, CHANGE_COUNT, count + 1)
+
+
+@inlined
+def _check_row(e, a, c, i, number):
+    """Whether the session will find that a row is the next one of a book that nothing is wrong with."""
+    if r.i64_in(c, r.INSTRUMENT, i) == k.NULL or number < 0:
+        return UNKNOWN_BOOK
+    b, s = a[A_BOOKS] + k.BOOK_BYTES * number, get(e, STATES) + 8 * g.STATE_WORDS * number
+    if get(s, g.S_STALE) != 0 or load_i64(b, k.B_STALE) != 0 or get(s, g.S_VERIFIED) < get(e, LATEST_GAP):
+        return IN_DOUBT
+    rpt_seq, known = r.i64_in(c, r.RPT_SEQ, i), load_i64(b, k.B_RPT_SEQ)
+    if get(s, g.S_APPLIED) < 0 or known == k.NULL or rpt_seq != known + 1 or r.i32_in(c, r.FLAGS, i) & k.F_SNAPSHOT:
+        return NOT_FOLLOWING
+    is_clear = r.u8_in(c, r.ACTION, i) == k.ACTION_CLEAR and r.u8_in(c, r.SIDE, i) == k.SIDE_NEITHER
+    return NOT_PLAIN if is_clear else CONTINUES
+
+
+@inlined
+def _apply_rows(e, t, a, c, live, rows, sequence, ts_recv):
+    """Apply the rows of a packet up to the first one that is not plainly the next of its book."""
+    first_change, wants_changes = get(e, CHANGE_COUNT), get(e, CHANGES) != 0
+    invalidate_ladders(t)
+    prefetch_first(t, a, c, np.int64(0), rows, ORDER_DISTANCE)
+    for i in range(rows):
+        x, number = prefetch_ahead(t, a, c, i, rows)
+        found = _check_row(e, a, c, i, number)
+        if found != CONTINUES:
+            put(e, CHANGE_COUNT, first_change)  # the session reports this packet
+            return found
+        b = a[A_BOOKS] + k.BOOK_BYTES * number
+        rpt_seq, changed_sides = load_i64(b, k.B_RPT_SEQ), load_i32(b, k.B_CHANGED_SIDES)
+        wire_key = sequence << 32 | load_i64(get(live, v.V_INDICES), 8 * i) << 16
+        outcome, _, _, _ = apply_row(t, a, c, i, wire_key, x, number, 0)
+        if outcome < 0:
+            if outcome != NEEDS_GROWTH:  # it did nothing; the session finds it again
+                store_i64(b, k.B_RPT_SEQ, rpt_seq)
+                store_i64(b, k.B_STALE, 0)
+                store_i32(b, k.B_CHANGED_SIDES, changed_sides)
+            put(e, CHANGE_COUNT, first_change)
+            return NEEDS_MEMORY if outcome == NEEDS_GROWTH else IMPOSSIBLE
+        if wants_changes:
+            instrument, flags = r.i64_in(c, r.INSTRUMENT, i), r.i32_in(c, r.FLAGS, i)
+            _note_change(e, first_change, instrument, sequence, ts_recv, flags)
+    return CONTINUES
+
+
+@inlined
+def _apply_packet(e, packet, size, line, ts_recv):
+    announced = framed_until_end(packet, PACKET_HEADER, size)
+    if size < PACKET_HEADER or size > MAX_PACKET_BYTES or announced < 0:
+        return CONTINUES  # the session drops it too
+    sequence, epoch = np.int64(load_u32(packet, 4)), np.int64(load_u16(packet, 2))
+    if np.int64(load_u8(packet, 0)) != get(e, CHANNEL) or (sequence == 0 and announced == 0):
+        return CONTINUES
+    if epoch != get(e, EPOCH):
+        return OTHER_EPOCH
+    if line >= MAX_LINES or get(get(e, LINES), line) == 0:
+        return NEW_LINE
+    if sequence == 0:
+        return CONTINUES if announced <= get(e, NEXT) else REVEALS_LOSS
+    if sequence > get(e, NEXT):
+        return NOT_NEXT
+    key = content_key(packet, SENDING_TIME_AT, size - SENDING_TIME_AT)
+    if sequence < get(e, NEXT):
+        return _compare_copy(e, sequence, key)
+    t = get(e, BOOKS)
+    has_room = sequence - get(e, FIRST) < REMEMBERED and get(t, k.REMOVED_COUNT) + v.SCRATCH_ROWS <= MAX_REMOVED
+    if not has_room or get(e, CHANGE_COUNT) + v.SCRATCH_ROWS > MAX_CHANGES:
+        return NO_ROOM
+    if not _is_plain(e, packet, size):
+        return NOT_PLAIN
+    live, a, c = get(t, k.LIVE_TABLE), arenas(t), r.columns_of(t)
+    rejected = get(live, v.V_REJECTED)
+    rows = v.read_packet(t, a, c, live, packet, size)
+    if rows < 0 or get(live, v.V_REJECTED) != rejected:
+        return REJECTED
+    found = _apply_rows(e, t, a, c, live, rows, sequence, ts_recv) if rows > 0 else np.int64(CONTINUES)
+    if found == CONTINUES:
+        memory = get(e, KEYS) + 16 * (sequence & (REMEMBERED - 1))
+        store_i64(memory, 0, sequence)
+        store_i64(memory, 8, key)
+        put(e, NEXT, sequence + 1)
+        put(e, PACKETS, get(e, PACKETS) + 1)
+    return found
+
+
+@outlined
+def apply_early(e, packet, size, line, ts_recv):
+    """Apply a packet if that is certain; returns whether the session is needed now."""
+    if get(e, IS_ARMED) == 0:
+        return True
+    reason = _apply_packet(e, packet, size, line, ts_recv)
+    if reason != CONTINUES:
+        put(e, IS_ARMED, 0)
+        put(e, REASON, reason)
+        put(e, STOPS, get(e, STOPS) + 1)
+    return reason != CONTINUES
+
+
+@inlined
+def _apply_received(table, flows, row):
+    """A packet that was just received; returns whether the session is needed now."""
+    flow = flows + 8 * FLOW_WORDS * load_i64(get(table, u.FLOW), 8 * row)
+    e, line = get(flow, F_TABLE), get(flow, F_LINE)
+    if e == 0:
+        return line == AT_ONCE
+    start, end = load_i64(get(table, u.START), 8 * row), load_i64(get(table, u.END), 8 * row)
+    return apply_early(e, get(table, u.BUFFER) + start, end - start, line, load_i64(get(table, u.TS_NS), 8 * row))
+
+
+@kernel
+def apply_rows_early(buffer, starts, ends, ts_ns, flow, rows, flows):
+    """Packets that have been received already, in order; returns whether the session is needed now."""
+    is_needed = False
+    for row in range(rows):
+        own = flows + 8 * FLOW_WORDS * np.int64(load_u16(flow, 2 * row))
+        e, line = get(own, F_TABLE), get(own, F_LINE)
+        start, end = load_i64(starts, 8 * row), load_i64(ends, 8 * row)
+        if e != 0:
+            is_needed |= apply_early(e, buffer + start, end - start, line, load_i64(ts_ns, 8 * row))
+        else:
+            is_needed |= line == AT_ONCE
+    return is_needed
+
+
+@kernel
+def receive_early(table, flows, is_waiting_for_changes, until_ns):
+    """Receive behind what is there, and apply it, until the session is needed, the memory is full, nothing comes for
+    TIMEOUT_MS, or BATCH_MS have passed since the first packet, or `until_ns`; or, if someone waits for that, until
+    something was received."""
+    polls, count, is_needed = get(table, u.POLLS), get(table, u.POLL_COUNT), False
+    timeout_ms = get(table, u.TIMEOUT_MS)
+    while has_room(table):
+        if poll(polls, np.uint64(count), np.int32(timeout_ms)) <= 0:
+            return SESSION_NEEDED if is_needed else TIMED_OUT
+        is_more, row = False, get(table, u.ROWS)
+        for entry in range(1, count):
+            if load_u16(polls, u.POLL_BYTES * entry + 6) and has_room(table):
+                is_more |= receive_burst(table, entry) == u.BURST
+                while row < get(table, u.ROWS):
+                    is_needed |= _apply_received(table, flows, row)
+                    row += 1
+        if load_u16(polls, 6) != 0:
+            return WOKEN
+        if is_needed:  # with everything that has come by now
+            if not is_more:
+                return SESSION_NEEDED
+            timeout_ms = np.int64(0)
+        elif row > 0:
+            timeout_ms, times = min(timeout_ms, np.int64(BATCH_MS)), get(table, u.TS_NS)
+            if load_i64(times, 8 * (row - 1)) >= min(until_ns, load_i64(times, 0) + 1_000_000 * BATCH_MS):
+                return TIMED_OUT
+            if is_waiting_for_changes:
+                return CHANGED
+    return FULL
