@@ -234,3 +234,14 @@ def test_what_has_matured_expires_with_its_strategies(listing: Listing) -> None:
 def test_no_order_flow_where_nothing_is_traded(listing: Listing) -> None:
     idle = [spec.type in (T.INDEX, T.INDICATOR) for spec in listing.instruments]
     assert not listing.activity[: len(listing)][idle].any() and listing.activity.sum() == pytest.approx(1)
+
+
+def test_the_same_future_in_two_sizes_has_one_price(specs: list[InstrumentSpec]) -> None:
+    """Nobody would believe a dollar that costs one price in DOL and another in WDO."""
+    by_symbol = {spec.symbol: spec for spec in specs}
+    for mini, full in (("WDO", "DOL"), ("IND", "WIN")):
+        ours = [spec for spec in specs if spec.type == T.FUTURE and spec.asset == mini]
+        assert ours and {by_symbol[spec.follows].asset for spec in ours} == {full}
+        for spec in ours:
+            twin = by_symbol.get(full + spec.symbol.removeprefix(mini))
+            assert twin is None or (twin.reference_price, twin.tick) == (spec.reference_price, spec.tick)

@@ -316,7 +316,7 @@ def test_the_order_flow_keeps_implied_orders_too(tmp_path: Path, sized: Callable
     strategies = (*contracts, spread(SECOND, N24, FAR, 35), butterfly())
     market = few_contracts(tmp_path, *strategies, messages_per_s=500, channels=ORDER_BOOKS[2:])
     allow_all_prices(market)
-    for _ in range(sized(40, 2_000)):
+    for _ in range(sized(80, 2_000)):
         market.advance(0.05)
         check_books(market)
     assert sum(row[3] == "IM" for row in trades(market, "fast", 0)) > 0

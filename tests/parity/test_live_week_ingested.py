@@ -18,7 +18,7 @@ import umdf
 from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.publish.events import STAT_TYPES
 from umdf.lake.commit.lake_snapshot import open_snapshot
-from umdf.market.families import SETTLEMENT_PRICE
+from umdf.market.families import MAYBE_BAD_BOOK, SETTLEMENT_PRICE
 
 pytestmark = pytest.mark.xdist_group("live-week")
 Sized = Callable[[int, int], int]
@@ -54,7 +54,7 @@ class IngestedWeek:
 @pytest.fixture(scope="module", params=["priority", pytest.param("position", marks=pytest.mark.full_size)])
 def week(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, sized: Sized) -> LiveWeek:
     directory = tmp_path_factory.mktemp("week")
-    return LiveWeek(directory, sized(5, random.randrange(1 << 30)), sized(5, 60), request.param)
+    return LiveWeek(directory, sized(5, random.randrange(1 << 30)), sized(5, 20), request.param)
 
 
 @pytest.fixture(scope="module", params=PROTOCOLS)
@@ -114,12 +114,13 @@ def test_books_are_the_exchanges_at_every_moment(ingested: IngestedWeek, sized: 
 
 
 def test_levels_are_the_exchanges_after_any_sequence(ingested: IngestedWeek, sized: Sized) -> None:
-    """`mbp_10` after the last row of a packet or message."""
+    """`mbp_10` after the last row of a packet or message, but for books that wait for a snapshot."""
     week = ingested.week
     last = {(ingested.place(row), row["instrument_id"]): row for row in ingested.rows("mbp_10")}
-    for (place, number), row in random.Random(week.seed).sample(
-        sorted(last.items(), key=lambda e: e[0]), sized(60, 500)
-    ):
+    right = [key for key, row in last.items() if not row["flags"] & MAYBE_BAD_BOOK]
+    assert len(right) > 0.9 * len(last)
+    for place, number in random.Random(week.seed).sample(sorted(right), sized(60, 200)):
+        row = last[place, number]
         book = week.history.book_at(ingested.protocol, ingested.index[number], place[1], CHANNEL, place[0])
         for side, name in (("B", "bid"), ("A", "ask")):
             true = [(level.price, level.size, level.orders) for level in book.levels(side, 10)]

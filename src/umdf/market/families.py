@@ -145,6 +145,7 @@ DTYPES = {
     "char": "uint8",
     "text": "",
 }
+NULLS = {name: 0 if name == "char" else int(np.iinfo(dtype).min) for name, dtype in DTYPES.items() if dtype}
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Column:
     @property
     def null(self) -> int:
         """The value that represents NULL internally."""
-        return 0 if self.type == "char" else int(np.iinfo(DTYPES[self.type]).min)
+        return NULLS[self.type]
 
 
 @dataclass(frozen=True)

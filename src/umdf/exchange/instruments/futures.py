@@ -39,14 +39,17 @@ class Asset:
     cfi_code: str = "FCACSX"
     currency: str = "BRL"
     lot: int = 1
+    twin: str = ""  # an earlier asset that is the same in another size: their prices move together
 
 
 ASSETS = (
     Asset("WIN", 1_310_000_000, 50_000, EVEN_MONTHS, m.wednesday_near_fifteenth, 20, 130, 7, "FFICSX"),
     Asset("DOL", 53_500_000, 5_000, m.MONTHS, m.first_business_day, 5_000, 40, 4, "FFCCSX", lot=5),
-    Asset("WDO", 53_500_000, 5_000, m.MONTHS, m.first_business_day, 1_000, 130, 4, "FFCCSX"),
+    Asset("WDO", 53_500_000, 5_000, m.MONTHS, m.first_business_day, 1_000, 130, 4, "FFCCSX", twin="DOL"),
     Asset("DI1", 135_000, 50, m.MONTHS, m.first_business_day, 100, 30, 3, "FFNCSX", lot=5),
-    Asset("IND", 1_310_000_000, 50_000, EVEN_MONTHS, m.wednesday_near_fifteenth, 100, 20, 7, "FFICSX", lot=5),
+    Asset(
+        "IND", 1_310_000_000, 50_000, EVEN_MONTHS, m.wednesday_near_fifteenth, 100, 20, 7, "FFICSX", lot=5, twin="WIN"
+    ),
     Asset("BGI", 3_300_000, 500, m.MONTHS, m.last_business_day, 33_000),
     Asset("CCM", 720_000, 100, "FHKNUX", m.fifteenth, 45_000),
     Asset("WSP", 68_000_000, 2_500, QUARTERS, m.third_friday, 250, 20, 7, "FFICSX", "USD"),
@@ -64,13 +67,12 @@ def futures(count: int, today: date) -> Iterator[InstrumentSpec]:
         Asset(name, 1_000_000 + 7_000 * i, 500, m.MONTHS, m.fifteenth, 10_000)
         for i, name in enumerate(invented_names("CVC", known))
     )
-    number = itertools.count()
+    number, fronts = itertools.count(), dict[str, str]()
     for rank, asset in enumerate(itertools.chain(ASSETS, invented), 1):
-        front = ""
         for place, day in enumerate(itertools.islice(m.next_maturities(today, asset.months, asset.day), chain)):
             symbol = asset.name + m.contract_code(day)
             carried = asset.price * (1 + MONTHLY_CARRY * (day - today).days / 30)
-            front = front or symbol
+            front = fronts.setdefault(asset.name, fronts.get(asset.twin, symbol))
             yield InstrumentSpec(
                 symbol, InstrumentType.FUTURE, 0, asset.name, "", "FUT", asset.sub_type, asset.product, asset.cfi_code,
                 asset.tick * PRICE_UNIT, round(carried / asset.tick) * asset.tick * PRICE_UNIT,

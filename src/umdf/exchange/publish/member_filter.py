@@ -16,6 +16,7 @@ from umdf.exchange.publish.price_levels import DerivedRecords
 
 Records = NDArray[np.int64]
 SECOND_FIRM_KINDS = (k.TRADE, k.BUST, k.LAST_PRICE)  # with the seller in OTHER
+HAS_FIRM = np.isin(np.arange(k.KINDS), (k.ADD, k.CHANGE, k.DELETE, k.SNAPSHOT_ORDER, *SECOND_FIRM_KINDS))
 
 
 class MemberFilter:
@@ -55,11 +56,13 @@ class MemberFilter:
         for row in np.flatnonzero(kind == k.NEWS).tolist():
             is_sent = self._settings.protocol == SBE or records[row, k.POSITION] in (k.NULL, 1)
             chosen[row] = is_sent and self._carries(self._news[int(records[row, k.ID])])
-        if chosen.all():
-            return DerivedRecords(records, np.arange(len(records)))
+        source = np.flatnonzero(chosen)
+        if len(source) == len(records):
+            return DerivedRecords(records, source)
+        if not len(source):
+            return DerivedRecords(records[:0], source)
         ends = records[:, k.FLAGS] & k.LAST != 0
         event = np.cumsum(ends) - ends  # the number of the event of each record
-        source = np.flatnonzero(chosen)
         kept, kept_event = records[source], event[source]
         is_last = np.append(kept_event[1:] != kept_event[:-1], True)[: len(kept)]
         kept[is_last & (kept_event < ends.sum()), k.FLAGS] |= k.LAST
@@ -74,8 +77,8 @@ class MemberFilter:
 def without_firms(records: Records, listing: Listing) -> Records:
     """The records as everybody may see them: orders and trades of FX have no 288 and 289 (its blind screen)."""
     instrument = records[:, k.INSTRUMENT]
-    is_hidden = (instrument >= 0) & (listing.is_anonymous[np.maximum(instrument, 0)] == 1)
-    is_hidden &= np.isin(records[:, k.KIND], (k.ADD, k.CHANGE, k.DELETE, k.SNAPSHOT_ORDER, *SECOND_FIRM_KINDS))
+    is_hidden = HAS_FIRM[records[:, k.KIND]] & (instrument >= 0)
+    is_hidden &= listing.is_anonymous[np.maximum(instrument, 0)] == 1
     if not is_hidden.any():
         return records
     hidden = records.copy()

@@ -70,7 +70,7 @@ def statistic_columns(records: FamilyColumns, venue: Numbers, has_vwap_only: boo
     kind, code, other, aux, firm = (records[column] for column in (k.KIND, k.CODE, k.OTHER, k.AUX, k.FIRM))
 
     def of(kinds: int | tuple[int, ...], values: Numbers, null: int = e.NULL) -> Numbers:
-        return np.where(np.isin(kind, kinds), values, null)
+        return np.where(kind == kinds if isinstance(kinds, int) else np.isin(kind, kinds), values, null)
 
     execution = kind == k.EXECUTION
     if has_vwap_only:
