@@ -34,7 +34,8 @@ def run(seed: int, directory: Path, *, records: bool = False) -> Simulation:
 
 def test_nothing_wrong_is_shown_as_right_and_in_the_end_all_is_right(tmp_path: Path, sized: Sized) -> None:
     compared = gaps = 0
-    for seed in seeds(sized(2, 300)):
+    # 107: the client joined at 331, and a reset that was lost on both lines began again at 1.
+    for seed in [*seeds(sized(2, 300)), 107]:
         print(f"UMDF_SEED={seed}")
         simulation = run(seed, tmp_path)
         assert differences(simulation) == [], f"UMDF_SEED={seed}"

@@ -33,6 +33,7 @@ from umdf.wire.sbe.layout import Layout
 from umdf.wire.sbe.schema import Schema
 
 SILENT_HEARTBEATS = 3  # 4.1.1, 4.2.7
+UNUSED_UNITS = 4  # so many show that a numbering does not go on
 LAST = 128  # of the flags: the end of an event
 # Trust of all instruments is read again so often while something is wrong: at most a tenth of the time.
 CHECK_NS, CHECK_NS_PER_INSTRUMENT = 100_000_000, 50_000
@@ -97,6 +98,8 @@ class ChannelFeed:
         self._is_new_epoch = False
         self._has_news = False  # something that may change trust has happened since the last check
         self._next_check_ns = 0
+        self._place: tuple[int | None, int] = None, 0  # the epoch and sequence of the stream
+        self._moved_ns = self._unused_units = 0  # when it last moved, and units since then that did not continue it
         self.latency_ns: int | None = None  # of the last unit, from sending to receiving
         self.early: EarlyBooks | None = None
         self._reported_early = range(0)  # sequences of these batches whose changes of books were reported before
@@ -145,6 +148,7 @@ class ChannelFeed:
             self._is_new_epoch, self._has_news = False, True
             self._signal(Signal.EPOCH_STARTED, now_ns)
         self._report_gaps(channel)
+        self._follow_numbering(channel, now_ns)
         last_seen = self.last_seen_ns
         if last_seen:
             silent_s = (now_ns - last_seen) / 1e9
@@ -157,6 +161,18 @@ class ChannelFeed:
         if self.early is not None:
             self._reported_early = self.early.reported
             self.early.arm()
+
+    def _follow_numbering(self, channel: Channel, now_ns: int) -> None:
+        """Heartbeats of FIX/FAST are numbered, so a stream that does not move while something is received is not of
+        this numbering any more. Where a client joined far above 1, its units look like late ones of before."""
+        place = channel.epoch, channel.sequence
+        if place != self._place:
+            self._place, self._moved_ns, self._unused_units = place, now_ns, 0
+        is_still = now_ns - self._moved_ns > 1e9 * SILENT_HEARTBEATS * self.addresses.heartbeat_s
+        is_started = self.key.protocol == "fast" and channel.epoch is not None
+        if is_started and is_still and self._unused_units >= UNUSED_UNITS:
+            self.session.restart_numbering(self._session_key)
+            self._moved_ns, self._unused_units = now_ns, 0
 
     # Output.
 
@@ -231,6 +247,7 @@ class ChannelFeed:
             if delivered:
                 self._quality(number).delivered += delivered
         for number, counts in result.line_counts.items():
+            self._unused_units += counts.late + counts.set_aside + counts.conflicts + counts.quarantined
             quality = self._quality(number)
             for name, value in vars(counts).items():
                 setattr(quality, name, getattr(quality, name) + value)

@@ -136,6 +136,11 @@ class Session:
     def channels(self) -> dict[ChannelKey, Channel]:
         return {key: feed.channel for key, feed in self._inputs.items()}
 
+    def restart_numbering(self, key: ChannelKey) -> None:
+        """FIX/FAST: what is received does not continue the numbering. It has begun again, and the SequenceReset that
+        said so was lost (4.2.8): an epoch starts with what comes next."""
+        self._inputs[key].arbiter = LineArbiter(self._inputs[key].arbiter.settings)
+
     def arbiter(self, key: ChannelKey) -> LineArbiter:
         """Of a channel's incremental stream."""
         return self._inputs[key].arbiter
