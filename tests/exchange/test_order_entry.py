@@ -318,7 +318,7 @@ def test_an_order_larger_than_the_journal_is_matched_to_its_end() -> None:
         ({"order_type": MOA, "price": None}, "order type not allowed in this state"),
         ({"order_type": MARKET}, "this order has no price: 30"),
         ({"display_size": 500}, "invalid display size: 500"),
-        ({"time_in_force": "GTD"}, "invalid expire_date: None"),
+        ({"time_in_force": "GTD"}, "GTD order without an expiry date"),
         ({"time_in_force": "IOC"}, "invalid time_in_force: IOC; use DAY, GTC or GTD"),
         ({"stp_id": -1}, "invalid last day or self-trade prevention id: -1"),
     ],

@@ -11,12 +11,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.book import input_row_kernel as r
-from umdf.book import live_kernel as v
-from umdf.book import memory_layout_kernel as k
 from umdf.book.apply_kernel import NEEDS_GROWTH, ORDER_DISTANCE, apply_row, prefetch_ahead, prefetch_first
 from umdf.book.arena_kernel import A_BOOKS, arenas
-from umdf.book.memory_layout_kernel import get, invalidate_ladders, put
+from umdf.book.input_row_kernel import ACTION, FLAGS, INSTRUMENT, RPT_SEQ, SIDE, columns_of, i32_in, i64_in, u8_in
+from umdf.book.live_kernel import SCRATCH_ROWS, V_INDICES, V_REJECTED, read_packet
+from umdf.book.memory_layout_kernel import (
+    ACTION_CLEAR,
+    B_CHANGED_SIDES,
+    B_RPT_SEQ,
+    B_STALE,
+    BOOK_BYTES,
+    F_SNAPSHOT,
+    LIVE_TABLE,
+    NULL,
+    REMOVED_COUNT,
+    SIDE_NEITHER,
+    get,
+    invalidate_ladders,
+    put,
+)
 from umdf.kernels import (
     inlined,
     kernel,
@@ -29,13 +42,27 @@ from umdf.kernels import (
     store_i32,
     store_i64,
 )
-from umdf.sync import update_gate_kernel as g
 from umdf.sync.arbitration.state_kernel import REMEMBERED as ARBITER_REMEMBERED
 from umdf.sync.arbitration.state_kernel import RING
 from umdf.sync.raw_units_kernel import SENDING_TIME_AT, content_key
 from umdf.sync.template_scan_kernel import FRAMING, TEMPLATE, framed_until_end
-from umdf.transport import udp_receiver_kernel as u
-from umdf.transport.udp_receiver_kernel import has_room, poll, receive_burst
+from umdf.sync.update_gate_kernel import S_APPLIED, S_STALE, S_VERIFIED, STATE_WORDS
+from umdf.transport.udp_receiver_kernel import (
+    BUFFER,
+    BURST,
+    END,
+    FLOW,
+    POLL_BYTES,
+    POLL_COUNT,
+    POLLS,
+    ROWS,
+    START,
+    TIMEOUT_MS,
+    TS_NS,
+    has_room,
+    poll,
+    receive_burst,
+)
 from umdf.wire.sbe.tables_kernel import MAX_PACKET_BYTES, PACKET_HEADER
 
 # The table of a channel. FIRST, NEXT: the sequences that were applied since it was armed, and the next one. LATEST_GAP:
@@ -113,15 +140,15 @@ def _note_change(e, first, instrument, sequence, ts_recv, flags):
 @inlined
 def _check_row(e, a, c, i, number):
     """Whether the session will find that a row is the next one of a book that nothing is wrong with."""
-    if r.i64_in(c, r.INSTRUMENT, i) == k.NULL or number < 0:
+    if i64_in(c, INSTRUMENT, i) == NULL or number < 0:
         return UNKNOWN_BOOK
-    b, s = a[A_BOOKS] + k.BOOK_BYTES * number, get(e, STATES) + 8 * g.STATE_WORDS * number
-    if get(s, g.S_STALE) != 0 or load_i64(b, k.B_STALE) != 0 or get(s, g.S_VERIFIED) < get(e, LATEST_GAP):
+    b, s = a[A_BOOKS] + BOOK_BYTES * number, get(e, STATES) + 8 * STATE_WORDS * number
+    if get(s, S_STALE) != 0 or load_i64(b, B_STALE) != 0 or get(s, S_VERIFIED) < get(e, LATEST_GAP):
         return IN_DOUBT
-    rpt_seq, known = r.i64_in(c, r.RPT_SEQ, i), load_i64(b, k.B_RPT_SEQ)
-    if get(s, g.S_APPLIED) < 0 or known == k.NULL or rpt_seq != known + 1 or r.i32_in(c, r.FLAGS, i) & k.F_SNAPSHOT:
+    rpt_seq, known = i64_in(c, RPT_SEQ, i), load_i64(b, B_RPT_SEQ)
+    if get(s, S_APPLIED) < 0 or known == NULL or rpt_seq != known + 1 or i32_in(c, FLAGS, i) & F_SNAPSHOT:
         return NOT_FOLLOWING
-    is_clear = r.u8_in(c, r.ACTION, i) == k.ACTION_CLEAR and r.u8_in(c, r.SIDE, i) == k.SIDE_NEITHER
+    is_clear = u8_in(c, ACTION, i) == ACTION_CLEAR and u8_in(c, SIDE, i) == SIDE_NEITHER
     return NOT_PLAIN if is_clear else CONTINUES
 
 
@@ -137,19 +164,19 @@ def _apply_rows(e, t, a, c, live, rows, sequence, ts_recv):
         if found != CONTINUES:
             put(e, CHANGE_COUNT, first_change)  # the session reports this packet
             return found
-        b = a[A_BOOKS] + k.BOOK_BYTES * number
-        rpt_seq, changed_sides = load_i64(b, k.B_RPT_SEQ), load_i32(b, k.B_CHANGED_SIDES)
-        wire_key = sequence << 32 | load_i64(get(live, v.V_INDICES), 8 * i) << 16
+        b = a[A_BOOKS] + BOOK_BYTES * number
+        rpt_seq, changed_sides = load_i64(b, B_RPT_SEQ), load_i32(b, B_CHANGED_SIDES)
+        wire_key = sequence << 32 | load_i64(get(live, V_INDICES), 8 * i) << 16
         outcome, _, _, _ = apply_row(t, a, c, i, wire_key, x, number, 0)
         if outcome < 0:
             if outcome != NEEDS_GROWTH:  # it did nothing; the session finds it again
-                store_i64(b, k.B_RPT_SEQ, rpt_seq)
-                store_i64(b, k.B_STALE, 0)
-                store_i32(b, k.B_CHANGED_SIDES, changed_sides)
+                store_i64(b, B_RPT_SEQ, rpt_seq)
+                store_i64(b, B_STALE, 0)
+                store_i32(b, B_CHANGED_SIDES, changed_sides)
             put(e, CHANGE_COUNT, first_change)
             return NEEDS_MEMORY if outcome == NEEDS_GROWTH else IMPOSSIBLE
         if wants_changes:
-            instrument, flags = r.i64_in(c, r.INSTRUMENT, i), r.i32_in(c, r.FLAGS, i)
+            instrument, flags = i64_in(c, INSTRUMENT, i), i32_in(c, FLAGS, i)
             _note_change(e, first_change, instrument, sequence, ts_recv, flags)
     return CONTINUES
 
@@ -174,15 +201,15 @@ def _apply_packet(e, packet, size, line, ts_recv):
     if sequence < get(e, NEXT):
         return _compare_copy(e, sequence, key)
     t = get(e, BOOKS)
-    has_room = sequence - get(e, FIRST) < REMEMBERED and get(t, k.REMOVED_COUNT) + v.SCRATCH_ROWS <= MAX_REMOVED
-    if not has_room or get(e, CHANGE_COUNT) + v.SCRATCH_ROWS > MAX_CHANGES:
+    has_room = sequence - get(e, FIRST) < REMEMBERED and get(t, REMOVED_COUNT) + SCRATCH_ROWS <= MAX_REMOVED
+    if not has_room or get(e, CHANGE_COUNT) + SCRATCH_ROWS > MAX_CHANGES:
         return NO_ROOM
     if not _is_plain(e, packet, size):
         return NOT_PLAIN
-    live, a, c = get(t, k.LIVE_TABLE), arenas(t), r.columns_of(t)
-    rejected = get(live, v.V_REJECTED)
-    rows = v.read_packet(t, a, c, live, packet, size)
-    if rows < 0 or get(live, v.V_REJECTED) != rejected:
+    live, a, c = get(t, LIVE_TABLE), arenas(t), columns_of(t)
+    rejected = get(live, V_REJECTED)
+    rows = read_packet(t, a, c, live, packet, size)
+    if rows < 0 or get(live, V_REJECTED) != rejected:
         return REJECTED
     found = _apply_rows(e, t, a, c, live, rows, sequence, ts_recv) if rows > 0 else np.int64(CONTINUES)
     if found == CONTINUES:
@@ -210,12 +237,12 @@ def apply_early(e, packet, size, line, ts_recv):
 @inlined
 def _apply_received(table, flows, row):
     """A packet that was just received; returns whether the session is needed now."""
-    flow = flows + 8 * FLOW_WORDS * load_i64(get(table, u.FLOW), 8 * row)
+    flow = flows + 8 * FLOW_WORDS * load_i64(get(table, FLOW), 8 * row)
     e, line = get(flow, F_TABLE), get(flow, F_LINE)
     if e == 0:
         return line == AT_ONCE
-    start, end = load_i64(get(table, u.START), 8 * row), load_i64(get(table, u.END), 8 * row)
-    return apply_early(e, get(table, u.BUFFER) + start, end - start, line, load_i64(get(table, u.TS_NS), 8 * row))
+    start, end = load_i64(get(table, START), 8 * row), load_i64(get(table, END), 8 * row)
+    return apply_early(e, get(table, BUFFER) + start, end - start, line, load_i64(get(table, TS_NS), 8 * row))
 
 
 @kernel
@@ -238,16 +265,16 @@ def receive_early(table, flows, is_waiting_for_changes, until_ns):
     """Receive behind what is there, and apply it, until the session is needed, the memory is full, nothing comes for
     TIMEOUT_MS, or BATCH_MS have passed since the first packet, or `until_ns`; or, if someone waits for that, until
     something was received."""
-    polls, count, is_needed = get(table, u.POLLS), get(table, u.POLL_COUNT), False
-    timeout_ms = get(table, u.TIMEOUT_MS)
+    polls, count, is_needed = get(table, POLLS), get(table, POLL_COUNT), False
+    timeout_ms = get(table, TIMEOUT_MS)
     while has_room(table):
         if poll(polls, np.uint64(count), np.int32(timeout_ms)) <= 0:
             return SESSION_NEEDED if is_needed else TIMED_OUT
-        is_more, row = False, get(table, u.ROWS)
+        is_more, row = False, get(table, ROWS)
         for entry in range(1, count):
-            if load_u16(polls, u.POLL_BYTES * entry + 6) and has_room(table):
-                is_more |= receive_burst(table, entry) == u.BURST
-                while row < get(table, u.ROWS):
+            if load_u16(polls, POLL_BYTES * entry + 6) and has_room(table):
+                is_more |= receive_burst(table, entry) == BURST
+                while row < get(table, ROWS):
                     is_needed |= _apply_received(table, flows, row)
                     row += 1
         if load_u16(polls, 6) != 0:
@@ -257,7 +284,7 @@ def receive_early(table, flows, is_waiting_for_changes, until_ns):
                 return SESSION_NEEDED
             timeout_ms = np.int64(0)
         elif row > 0:
-            timeout_ms, times = min(timeout_ms, np.int64(BATCH_MS)), get(table, u.TS_NS)
+            timeout_ms, times = min(timeout_ms, np.int64(BATCH_MS)), get(table, TS_NS)
             if load_i64(times, 8 * (row - 1)) >= min(until_ns, load_i64(times, 0) + 1_000_000 * BATCH_MS):
                 return TIMED_OUT
             if is_waiting_for_changes:
