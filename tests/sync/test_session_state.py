@@ -76,7 +76,7 @@ def test_sessions_of_every_kind_go_on(kind: str, name: str, sized: Sized) -> Non
     day, random = recorded(SCENARIOS[name].day)[kind], Random(name)
     packets = SCENARIOS[name].apply(day, random)
     if packets is None:
-        pytest.skip("this channel has nothing of the kind")
+        pytest.skip(f"{kind} sends nothing that {name!r} concerns")
     whole, cut, first = RecordedClient(day.settings), RecordedClient(day.settings), 0
     while first < len(packets):
         size = random.randint(1, 60)

@@ -14,7 +14,7 @@ from umdf.transport.udp_receiver import FlowCounts
 
 
 class LineSilence:
-    """Counts of packets are compared whenever somebody asks."""
+    """Compares the counts of packets with those of the call before."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns

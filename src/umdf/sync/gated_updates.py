@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from umdf.book.cancels import NOTHING_REMOVED, complete_cancels, removed_from
 from umdf.book.engine import Books
+from umdf.book.memory_layout_kernel import VENUE_LENDING
 from umdf.market.families import NULL
 from umdf.market.phases import SESSION_CHANGE
 from umdf.market.rows import Events, Rows, no_units
@@ -24,13 +25,12 @@ from umdf.sync.phase_trust import PhaseTrust
 from umdf.sync.trust import HEALTHY, BookTrust, Trust, unverified
 from umdf.sync.waiting_updates import WaitingUpdates, rows_after
 
-LENDING = ord("L")
 CHANNEL_RESET = ord("R")  # of the family control
 GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
 RESET_LOST = "a message was lost that may have reset its statistics"
 
 
-def silence(silent_s: float) -> Trust:
+def silent(silent_s: float) -> Trust:
     return unverified(f"nothing was received on any line for {silent_s:.0f} s")
 
 
@@ -89,7 +89,7 @@ class GatedUpdates:
         """The rows with RptSeq 1 after a loss, with instrument and sequence: an Empty Book may have been lost before
         them, which leaves the statistics as they are (4.2.9), and those were not received."""
         found, since = list[tuple[int, int, int]](), max(self.empty_until, 0)
-        ids, lending = rows.column("instrument_id"), rows.column("venue") == LENDING
+        ids, lending = rows.column("instrument_id"), rows.column("venue") == VENUE_LENDING
         for row in np.flatnonzero((rows.column("rpt_seq") == 1) & (gap_before > since)).tolist():
             number = self.trust.number_of(int(ids[row]), bool(lending[row]))
             is_known = number >= 0 and self.trust.states[number, k.S_VERIFIED] >= gap_before[row]
@@ -152,7 +152,7 @@ class GatedUpdates:
             trust = unverified(RESET_LOST)
         if trust.is_healthy and (reason := self.phases.reset_reason_at_end_of_day(instrument_id, self._gaps)):
             trust = unverified(reason)
-        return silence(silent_s) if trust.is_healthy and silent_s is not None else trust
+        return silent(silent_s) if trust.is_healthy and silent_s is not None else trust
 
     def untrusted(self, silent_s: float | None) -> dict[int, Trust]:
         """`book_trust` of every instrument that is defined or has a book, if it is not healthy."""
@@ -176,7 +176,7 @@ class GatedUpdates:
             found |= dict.fromkeys(others & set(all_ids.tolist()), unverified(RESET_LOST))
         for number, reason in self.phases.reset_reasons_at_end_of_day(all_ids.tolist(), gaps).items():
             found.setdefault(number, unverified(reason))
-        return found if silent_s is None else dict.fromkeys(all_ids.tolist(), silence(silent_s)) | found
+        return found if silent_s is None else dict.fromkeys(all_ids.tolist(), silent(silent_s)) | found
 
     # Rows without RptSeq: nothing but their place tells whether they come before or after what waits.
 

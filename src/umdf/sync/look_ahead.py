@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from umdf.book.memory_layout_kernel import VENUE_LENDING
 from umdf.market.families import NULL
 from umdf.market.rows import Events
 from umdf.sync import update_gate_kernel as k
@@ -33,7 +34,11 @@ class LookAhead:
         rows, units = events.rows("mbo"), events.units
         newest = np.maximum.accumulate(np.append(max(ts_send, self._newest_ns), units.ts_send))
         self._newest_ns, is_usable = int(newest[-1]), (units.seq_version == epoch) & (units.ts_send >= newest[:-1])
-        ids, lending, rpt_seq = rows.column("instrument_id"), rows.column("venue") == ord("L"), rows.column("rpt_seq")
+        ids, lending, rpt_seq = (
+            rows.column("instrument_id"),
+            rows.column("venue") == VENUE_LENDING,
+            rows.column("rpt_seq"),
+        )
         end = len(ids)
         if self._is_over or not end:
             return

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.book.engine import Books
+from umdf.book.memory_layout_kernel import VENUE_LENDING
 from umdf.book.outcomes import Outcomes, Stale
 from umdf.book.state_kernel import book_number
 from umdf.buffers import buffer_address
@@ -18,7 +19,6 @@ from umdf.sync import update_gate_kernel as k
 from umdf.sync.gaps import Gap
 
 Numbers = NDArray[np.int64]
-LENDING = ord("L")
 _GATED = map(MBO.column, ("instrument_id", "venue", "action", "side", "flags", "rpt_seq"))  # in the kernel's order
 _GATED_COLUMNS = {column.name: (column.dtype, column.null if column.nullable else 0) for column in _GATED}
 
@@ -52,7 +52,7 @@ class BookTrust:
     def __init__(self, books: Books) -> None:
         self._books = books
         self.states = _new_states(books.arenas.book_capacity)
-        self.created: list[int] = []  # instruments that have a book since somebody last looked
+        self.created: list[int] = []  # instruments that have a book since `Channel` last read it
         self.is_incomplete = False  # whether trades of instruments without a book may be missing
         self._arguments, self._absent = np.zeros(k.GATE_ARGUMENTS, np.int64), ConstantColumns()
         self._address = buffer_address(self._arguments)
@@ -72,7 +72,7 @@ class BookTrust:
         arguments[:] = [self._books.arenas.address, count, 0, buffer_address(self.states), *of_held, *addresses,
                         buffer_address(decisions)]  # fmt: skip
         while (row := k.gate_updates(self._address)) < count:
-            is_lending = bool(rows.column("venue")[row] == LENDING)
+            is_lending = bool(rows.column("venue")[row] == VENUE_LENDING)
             self.number_of(int(rows.column("instrument_id")[row]), is_lending, create=True)
             arguments[k.FIRST], arguments[k.STATES] = row, buffer_address(self.states)
         return decisions
@@ -139,7 +139,7 @@ class BookTrust:
             instrument_id = int(rows.column("instrument_id")[row])
             if instrument_id == NULL:
                 continue
-            number = self.number_of(instrument_id, bool(rows.column("venue")[row] == ord("L")))
+            number = self.number_of(instrument_id, bool(rows.column("venue")[row] == VENUE_LENDING))
             if number not in first_rows:
                 first_rows[number] = row
                 header, state = self._books.arenas.headers[number], self.states[number]
