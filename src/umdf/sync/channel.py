@@ -328,7 +328,7 @@ class Channel:
         does not need."""
         ids, lending = snapshots.instrument_id[rows], snapshots.is_lending[rows]
         sequence, updates = snapshots.last_sequence[rows], self._updates
-        found = self.trust.examine(ids, lending, sequence, self.gaps.latest, updates.empty_until)
+        found = self.trust.examine(ids, lending, sequence, self.gaps.latest)
         for row in np.flatnonzero(found != k.TOO_OLD).tolist():
             instrument_id, at = int(ids[row]), int(sequence[row])
             if found[row] == k.NOT_NEEDED and (

@@ -45,7 +45,6 @@ class GatedUpdates:
         self.waiting = WaitingUpdates()
         self.deleted: dict[int, int] = {}  # instruments, and how far the stream was then
         self.suspects: dict[int, int] = {}  # instruments whose statistics may be wrong, since this sequence
-        self.empty_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
         self.removed: list[NDArray[np.void]] | None = None  # by cancels; `row` is a wire key. None: not noted
         self.early_removed = NOTHING_REMOVED  # by updates that `apply` does not have yet
         self._gaps = gaps
@@ -88,7 +87,7 @@ class GatedUpdates:
     ) -> list[tuple[int, int, int]]:
         """The rows with RptSeq 1 after a loss, with instrument and sequence: an Empty Book may have been lost before
         them, which leaves the statistics as they are (4.2.9), and those were not received."""
-        found, since = list[tuple[int, int, int]](), max(self.empty_until, 0)
+        found, since = list[tuple[int, int, int]](), max(self.trust.empty_until, 0)
         ids, lending = rows.column("instrument_id"), rows.column("venue") == VENUE_LENDING
         for row in np.flatnonzero((rows.column("rpt_seq") == 1) & (gap_before > since)).tolist():
             number = self.trust.number_of(int(ids[row]), bool(lending[row]))
@@ -125,8 +124,8 @@ class GatedUpdates:
             self.waiting.clear()
             self.suspects.clear()
             last_reset = sequence[ids == NULL].max(keepdims=True)
-            self.trust.is_incomplete |= int(self._gaps.latest_before(last_reset)[0]) > self.empty_until
-            self.empty_until = int(last_reset[0])
+            self.trust.is_incomplete |= int(self._gaps.latest_before(last_reset)[0]) > self.trust.empty_until
+            self.trust.empty_until = int(last_reset[0])
             return None
         last = dict(zip(ids[is_empty].tolist(), sequence[is_empty].tolist(), strict=True))
         for row in np.flatnonzero(waits & np.isin(ids, emptied)).tolist():
@@ -140,7 +139,7 @@ class GatedUpdates:
 
     def book_trust(self, instrument_id: int, silent_s: float | None) -> Trust:
         number = self.trust.shown_number(instrument_id)
-        verified = self.empty_until
+        verified = self.trust.empty_until
         if number >= 0:
             verified = max(verified, int(self.trust.states[number, k.S_VERIFIED]))
         gap = self._gaps.first_after(verified)
@@ -160,8 +159,8 @@ class GatedUpdates:
         ids, numbers = trust.shown_books()
         without_book = np.setdiff1d(np.array(self.state.instruments.ids(), np.int64), ids)
         all_ids = np.concatenate([ids, without_book])
-        verified = np.full(len(all_ids), self.empty_until)
-        verified[: len(ids)] = np.maximum(trust.states[numbers, k.S_VERIFIED], self.empty_until)
+        verified = np.full(len(all_ids), self.trust.empty_until)
+        verified[: len(ids)] = np.maximum(trust.states[numbers, k.S_VERIFIED], self.trust.empty_until)
         is_stale = np.zeros(len(all_ids), np.bool_)
         is_stale[: len(ids)] = trust.states[numbers, k.S_STALE] != 0
         found = {int(ids[row]): trust.trust_of(int(numbers[row]), None) for row in np.flatnonzero(is_stale).tolist()}

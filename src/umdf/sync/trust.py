@@ -54,6 +54,7 @@ class BookTrust:
         self.states = _new_states(books.arenas.book_capacity)
         self.created: list[int] = []  # instruments that have a book since `Channel` last read it
         self.is_incomplete = False  # whether trades of instruments without a book may be missing
+        self.empty_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
         self._arguments, self._absent = np.zeros(k.GATE_ARGUMENTS, np.int64), ConstantColumns()
         self._address = buffer_address(self._arguments)
 
@@ -85,8 +86,9 @@ class BookTrust:
             number = self._books.ensure(instrument_id, lending=lending)
             self.created.append(instrument_id)
         self._grow()
-        if is_new and self.is_incomplete:
-            self.states[number, k.S_INCOMPLETE] = 1
+        if is_new:  # what was sent before the last channel reset is not of it
+            self.states[number, [k.S_VERIFIED, k.S_APPLIED]] = self.empty_until
+            self.states[number, k.S_INCOMPLETE] = int(self.is_incomplete)
         return number
 
     def all_states(self) -> Numbers:
@@ -166,7 +168,7 @@ class BookTrust:
         return not state[k.S_STALE] and state[k.S_APPLIED] > k.UNVERIFIED_FROM_START and state[k.S_RPT_SEQ] == rpt_seq
 
     def examine(
-        self, ids: Numbers, lending: NDArray[np.bool_], sequence: Numbers, latest_gap: int, empty_until: int
+        self, ids: Numbers, lending: NDArray[np.bool_], sequence: Numbers, latest_gap: int
     ) -> NDArray[np.uint8]:
         """Which snapshots their books need: NEEDED, NOT_NEEDED or TOO_OLD."""
         self._grow()
@@ -174,7 +176,7 @@ class BookTrust:
         columns = [np.ascontiguousarray(values, np.int64) for values in (ids, lending, sequence)]
         books, states = self._books.arenas.address, buffer_address(self.states)
         addresses = map(buffer_address, (*columns, found))
-        k.examine_snapshots(books, states, len(ids), latest_gap, empty_until, *addresses)
+        k.examine_snapshots(books, states, len(ids), latest_gap, self.empty_until, *addresses)
         return found
 
     def set_recovered(self, number: int, rpt_seq: int, sequence: int) -> None:

@@ -133,12 +133,13 @@ def examine_snapshots(books, states, rows, latest_gap, empty_until, instruments,
     """Whether the book of each snapshot needs it, as far as the book's own state tells."""
     for i in range(rows):
         number = find_book(books, load_i64(instruments, 8 * i), load_i64(lending, 8 * i))
-        stale, verified, applied = np.int64(0), np.int64(UNVERIFIED_FROM_START), np.int64(UNVERIFIED_FROM_START)
+        stale, verified, applied = np.int64(0), np.int64(UNVERIFIED_FROM_START), np.int64(empty_until)
         if number >= 0:
             s = states + 8 * STATE_WORDS * number
             stale, verified, applied = get(s, S_STALE), get(s, S_VERIFIED), get(s, S_APPLIED)
         if load_i64(sequences, 8 * i) < applied:
             store_u8(found, i, np.uint8(TOO_OLD))
             continue
-        is_healthy = stale == 0 and latest_gap <= max(verified, empty_until) and applied > UNVERIFIED_FROM_START
+        is_known = number >= 0 and applied > UNVERIFIED_FROM_START
+        is_healthy = is_known and stale == 0 and latest_gap <= max(verified, empty_until)
         store_u8(found, i, np.uint8(NOT_NEEDED if is_healthy else NEEDED))

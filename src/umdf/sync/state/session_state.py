@@ -50,7 +50,7 @@ def _plain_trust(found: trust.BookTrust) -> list[Any]:
     """Only of the books that there are, which have other numbers when they come back."""
     numbers = np.flatnonzero(found._books.arenas.headers["alive"])
     found._grow()
-    return [found._books, found.states[numbers], found.is_incomplete, found.created]
+    return [found._books, found.states[numbers], found.is_incomplete, found.empty_until, found.created]
 
 
 def _trust_of(plain: list[Any]) -> trust.BookTrust:
@@ -58,7 +58,7 @@ def _trust_of(plain: list[Any]) -> trust.BookTrust:
     found = trust.BookTrust(books)
     found._grow()
     found.states[np.flatnonzero(books.arenas.headers["alive"])] = states
-    [found.is_incomplete, found.created] = rest
+    [found.is_incomplete, found.empty_until, found.created] = rest
     return found
 
 
