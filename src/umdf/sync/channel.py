@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import BEFORE_ALL, Phases
+from umdf.market.phases import Phases
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync import update_gate_kernel as k
@@ -154,6 +154,7 @@ class Channel:
         part = self._definitions.newer_late(self._updates.without_deleted(events))
         for sequence in part.units.sequence.tolist():
             self.gaps.fill(sequence)
+        self._updates.suspect_resets(part)
         waiting = self._updates.apply(part)
         self._definitions.note(part)
         self.messages += len(part.rows("mbo"))
@@ -178,10 +179,7 @@ class Channel:
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
         definitions = {"definition": self._definitions.newer_listed(events.rows("definition"), events.units)}
-        changes = self._updates.apply_state(events.take(definitions), "instruments")
-        for instrument_id in changes.added:  # what its group was told before its definition came was not told to it
-            if resets := self.phases.resets_since(instrument_id, BEFORE_ALL):
-                self._updates.suspects[instrument_id] = max(when for when, _ in resets)
+        self._updates.apply_state(events.take(definitions), "instruments")
 
     def apply_list(self, found: InstrumentList) -> None:
         """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3). What was heard of

@@ -15,10 +15,12 @@ from umdf.book.cancels import NOTHING_REMOVED, complete_cancels, removed_from
 from umdf.book.engine import Books
 from umdf.book.memory_layout_kernel import VENUE_LENDING
 from umdf.market.families import NULL
-from umdf.market.phases import SESSION_CHANGE
+from umdf.market.instruments import Group
+from umdf.market.phases import BEFORE_ALL, SESSION_CHANGE
 from umdf.market.rows import Events, Rows, no_units
 from umdf.market.state import BatchChanges, MarketState, Stream
 from umdf.market.statistics import StatisticReset
+from umdf.market.statistics_kernel import NEW_SESSION
 from umdf.sync import update_gate_kernel as k
 from umdf.sync.gaps import GapLedger
 from umdf.sync.phase_trust import PhaseTrust
@@ -27,6 +29,7 @@ from umdf.sync.waiting_updates import WaitingUpdates, rows_after
 
 CHANNEL_RESET = ord("R")  # of the family control
 GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
+CLEARED_FAMILIES = ("trades", "statistics", "imbalance")  # of them, resets clear something
 RESET_LOST = "a message was lost that may have reset its statistics"
 
 
@@ -96,6 +99,26 @@ class GatedUpdates:
             if not is_known and not before.any():
                 found.append((row, int(ids[row]), int(sequence[row])))
         return found
+
+    def suspect_resets(self, late: Events) -> None:
+        """Rows that come after the resets that should have cleared them leave statistics and totals that are wrong."""
+        for name in CLEARED_FAMILIES if self.phases.has_resets_since(int(late.units.sequence.min())) else ():
+            rows = late.rows(name)
+            ids, sequence = rows.column("instrument_id"), late.units.sequence[rows.unit]
+            for instrument_id in np.unique(ids).tolist():
+                first = int(sequence[ids == instrument_id].min())
+                self._suspect(instrument_id, self.phases.resets_since(instrument_id, first))
+
+    def _suspect(self, instrument_id: int, resets: Sequence[tuple[int, int]]) -> None:
+        """Of an instrument these resets (sequence and kind) were not applied where they belong."""
+        if not resets:
+            return
+        last = max(when for when, _ in resets)
+        self.suspects[instrument_id] = max(last, self.suspects.get(instrument_id, last))
+        for lending in (False, True):
+            number = self.trust.number_of(instrument_id, lending)
+            if number >= 0 and any(kind == NEW_SESSION for _, kind in resets):
+                self.trust.states[number, k.S_INCOMPLETE] = 1
 
     def without_deleted(self, late: Events) -> Events:
         """Late events, without those of instruments that have been deleted since: they would create them again."""
@@ -264,7 +287,17 @@ class GatedUpdates:
         as_of: dict[int, int] | None = None,
         resets: Sequence[StatisticReset] = (),
     ) -> BatchChanges:
+        instruments, groups, defined = self.state.instruments, dict[int, Group | None](), BEFORE_ALL
+        if "definition" in events.families:
+            rows = events.rows("definition")
+            groups = {number: instruments.group_of(number) for number in rows.column("instrument_id").tolist()}
+            if stream == "incremental":
+                defined = int(events.units.sequence[rows.unit[0]])
         changes = self.state.apply(events, stream, as_of, resets)
+        for instrument_id in (*changes.added, *changes.modified):
+            # What its group was told before the definition came was not told to the instrument.
+            if instruments.group_of(instrument_id) != groups[instrument_id]:
+                self._suspect(instrument_id, self.phases.resets_since(instrument_id, defined, groups[instrument_id]))
         for instrument_id in changes.deleted:
             for lending in (False, True):
                 self.trust.forget(instrument_id, lending)
@@ -310,6 +343,7 @@ class GatedUpdates:
         events = self.waiting.take(ids) if len(ids) else None
         if after is None:
             if events is not None:
+                self.suspect_resets(events)
                 self.apply(events)
             return
         events = Events(no_units(), {}) if events is None else rows_after(events, ids, after)

@@ -78,13 +78,20 @@ class PhaseTrust:
             return unverified(gap.reason)
         return HEALTHY
 
-    def resets_since(self, instrument_id: int, sequence: int) -> list[tuple[int, int]]:
-        """Sequences and kinds of the messages after a sequence that cleared statistics of the instrument."""
-        phases, group = self._state.phases, self._state.instruments.group_of(instrument_id)
+    def has_resets_since(self, sequence: int) -> bool:
+        """Whether a message after a sequence has cleared statistics."""
+        return any(when > sequence for when, *_ in self._state.phases.statistic_resets)
+
+    def resets_since(
+        self, instrument_id: int, sequence: int, former_group: Group | None = None
+    ) -> list[tuple[int, int]]:
+        """Sequences and kinds of the messages after a sequence that cleared statistics of the instrument, or of a group
+        in which it may have been then."""
+        groups = {self._state.instruments.group_of(instrument_id), former_group} - {None}
         return [
             (when, kind)
-            for when, of_group, of_instrument, kind in phases.statistic_resets
-            if when > sequence and (of_instrument == instrument_id or (of_group is not None and of_group == group))
+            for when, of_group, of_instrument, kind in self._state.phases.statistic_resets
+            if when > sequence and (of_instrument == instrument_id or of_group in groups)
         ]
 
     def has_uncertain(self, instrument_ids: Iterable[int], gaps: GapLedger) -> bool:
