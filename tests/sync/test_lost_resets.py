@@ -7,12 +7,13 @@ import pytest
 from market.event_builders import EventRow, build_events, define, statistic, status
 from sync.test_channel import PETR4, VALE3, bids, channel_reset, events, snapshot, started, trust
 
-from umdf.market.families import OPEN_INTEREST, SESSION_HIGH
-from umdf.market.phases import CLOSE, OPEN
+from umdf.market.families import OPEN_INTEREST, SESSION_HIGH, THEORETICAL_OPENING
+from umdf.market.phases import CLOSE, OPEN, PRE_OPEN
 from umdf.market.rows import Events
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
 from umdf.sync.gated_updates import RESET_LOST
+from umdf.sync.snapshots import GroupPhases, Snapshots, find_snapshots
 from umdf.sync.trust import TrustLevel
 
 OTHER = 7
@@ -101,3 +102,44 @@ def test_a_late_definition_in_another_group_shows_that_the_instrument_missed_a_r
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
     channel.apply_late(unit(99, define(PETR4, "PETR4", "YY", action="M")))
     assert trust(channel, PETR4) == (TrustLevel.UNVERIFIED, RESET_LOST)
+
+
+def test_a_theoretical_price_is_unverified_while_the_end_of_the_auction_may_be_lost():
+    """10.7: the client deletes it when the group leaves pre-open, which no RptSeq tells."""
+    channel = trading(phase=PRE_OPEN)
+    channel.apply(unit(99, statistic(PETR4, THEORETICAL_OPENING, 10), rpt_seq=50))
+    channel.open_gap(Gap(1, 100, 100, 0))
+    channel.apply(events(101, (PETR4, 51, 999), (VALE3, 48, 998)))
+    level, reason = trust(channel, PETR4)
+    assert level == TrustLevel.UNVERIFIED and str(reason).startswith("its auction may be over")
+    assert trust(channel, VALE3)[0] == TrustLevel.HEALTHY
+    assert channel.untrusted().keys() == {PETR4, OTHER}
+    channel.apply_phases(GroupPhases(build_events(status(security_group="XX", phase=PRE_OPEN)), after=102, until=102))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+
+
+def test_a_loss_so_long_that_the_day_may_have_ended_leaves_statistics_unverified():
+    """11.3: the end of a day is a sequence of phases, so a short loss cannot have all of it."""
+    for lost_ns, level in ((60 * 10**9, TrustLevel.HEALTHY), (61 * 10**9, TrustLevel.UNVERIFIED)):
+        channel = trading()
+        channel.open_gap(Gap(1, 99, 2000, 98_000 + lost_ns))
+        channel.apply(events(2001, (PETR4, 50, 999)))
+        assert trust(channel, PETR4)[0] == level
+        assert (PETR4 in channel.untrusted()) == (level == TrustLevel.UNVERIFIED)
+
+
+def test_the_phase_in_one_snapshot_does_not_verify_the_statistics_of_the_other_members():
+    """11.4: in FIX/FAST the phase of a group comes with the snapshot of each member."""
+    channel = trading(protocol="fast", phase=CLOSE)
+    channel.open_gap(Gap(1, 99, 99, 0))
+    channel.apply(events(100, (PETR4, 50, 999), (VALE3, 48, 998)))
+    channel.apply_snapshots(with_status(snapshot(VALE3, 101, 48, 147, 998), status(VALE3, phase=CLOSE, state=CLOSE)))
+    assert trust(channel, VALE3)[0] == TrustLevel.HEALTHY
+    assert trust(channel, PETR4) == (TrustLevel.UNVERIFIED, RESET_LOST)
+    channel.apply_snapshots(with_status(snapshot(PETR4, 101, 50, 147, 999), status(PETR4, phase=CLOSE, state=CLOSE)))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+
+
+def with_status(snapshots: Snapshots, row: EventRow) -> Snapshots:
+    families = build_events(row).families
+    return find_snapshots(Events(snapshots.events.units, {**snapshots.events.families, **families}))

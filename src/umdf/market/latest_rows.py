@@ -201,6 +201,12 @@ class LatestRows:
                 rows.append((int(slot[S_KEY]), present_values))
         return sorted(rows, key=lambda item: item[0])
 
+    def present_keys(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Instrument and key of every current row."""
+        used = self._slots.used_slots
+        used = used[used[:, S_PRESENT] == 1]
+        return used[:, S_ID], used[:, S_KEY]
+
     def present_slots(self) -> NDArray[np.int64]:
         """The used slots, by instrument and key."""
         used = self._slots.used_slots

@@ -155,6 +155,17 @@ class Statistics:
         if len(trades) or len(ops):
             self.tape.apply(trades, ops)
 
+    def with_auction_values(self) -> set[int]:
+        """The instruments with a theoretical price or an imbalance, which the end of an auction deletes (10.7)."""
+        ids, keys = self.latest["statistics"].present_keys()
+        theoretical = ids[keys >> 8 & (_MAX_TYPES - 1) == e.THEORETICAL_OPENING]
+        return {*theoretical.tolist(), *self.latest["imbalance"].present_keys()[0].tolist()}
+
+    def has_auction_values(self, instrument_id: int) -> bool:
+        keys = (key for key, _ in self.latest["statistics"].values_of(instrument_id))
+        is_theoretical = any(key >> 8 & (_MAX_TYPES - 1) == e.THEORETICAL_OPENING for key in keys)
+        return is_theoretical or bool(self.latest["imbalance"].values_of(instrument_id))
+
     def export(self) -> dict[str, Numbers]:
         state = {name: current.export() for name, current in self.latest.items()}
         return state | {f"tape.{name}": part for name, part in self.tape.export().items()}

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import Phases
+from umdf.market.phases import BEFORE_ALL, Phases
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync import update_gate_kernel as k
@@ -50,7 +50,7 @@ class Channel:
         self.gaps = GapLedger()
         self.epoch: int | None = None
         self.sequence = 0  # the last one applied or given up
-        self.ts_send = NULL
+        self.ts_send = self._ts_recv = NULL  # of the last unit applied
         self.silent_s: float | None = None  # how long all lines have been silent, if for too long (4.1.1)
         self.recovered = 0  # books recovered by a snapshot
         self.messages = 0
@@ -85,7 +85,7 @@ class Channel:
         self._open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
 
     def _open(self, gap: Gap) -> None:
-        self.gaps.open(gap)
+        self.gaps.open(replace(gap, ts_before=self._ts_recv))
         self._definitions.open_gap(gap)
 
     def open_gap(self, gap: Gap) -> None:
@@ -127,6 +127,7 @@ class Channel:
         units = events.units
         if len(units):
             self.sequence, self.ts_send = max(self.sequence, int(units.sequence[-1])), int(units.ts_send[-1])
+            self._ts_recv = int(units.ts_recv[-1])
         groups = self.phases.groups_after_losses(events, self.gaps) if "status" in events.families else []
         self._updates.apply(events)
         if (last_list := self._definitions.follow(events)) is not None:
@@ -371,7 +372,11 @@ class Channel:
         events = snapshots.events_of(is_selected)
         self._set_depths(events)
         self.books.apply(events.rows("mbo"))
+        surprised, lost_until = self.phases.groups_surprised(events, self.gaps), self.gaps.latest
         self._updates.apply_state(events, "snapshot", sequences)
+        for instrument_id in (number for group in surprised for number in self.state.instruments.members(group)):
+            if sequences.get(instrument_id, BEFORE_ALL) < lost_until:
+                self._updates.suspects[instrument_id] = lost_until
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in np.flatnonzero(is_selected).tolist():
             instrument_id = int(snapshots.instrument_id[row])

@@ -7,7 +7,7 @@ sequence: what was sent before is not known, and a snapshot or an Empty Book ans
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -39,6 +39,7 @@ class Gap:
     last: int
     ts_recv: int  # receive time of the first unit after it
     cause: GapCause = GapCause.LOSS
+    ts_before: int = field(default=NULL, compare=False)  # receive time of the last unit before it was found
 
     def __str__(self) -> str:
         span = f"sequence {self.first}" if self.first == self.last else f"sequences {self.first} to {self.last}"

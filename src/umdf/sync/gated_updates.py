@@ -172,7 +172,7 @@ class GatedUpdates:
             trust = HEALTHY if gap is None else unverified(gap.reason)
         if trust.is_healthy and instrument_id in self.suspects:
             trust = unverified(RESET_LOST)
-        if trust.is_healthy and (reason := self.phases.reset_reason_at_end_of_day(instrument_id, self._gaps)):
+        if trust.is_healthy and (reason := self.phases.lost_reset_reason(instrument_id, self._gaps)):
             trust = unverified(reason)
         return silent(silent_s) if trust.is_healthy and silent_s is not None else trust
 
@@ -196,7 +196,7 @@ class GatedUpdates:
         }
         if others := self.suspects.keys() - found.keys():
             found |= dict.fromkeys(others & set(all_ids.tolist()), unverified(RESET_LOST))
-        for number, reason in self.phases.reset_reasons_at_end_of_day(all_ids.tolist(), gaps).items():
+        for number, reason in self.phases.lost_reset_reasons(all_ids.tolist(), gaps).items():
             found.setdefault(number, unverified(reason))
         return found if silent_s is None else dict.fromkeys(all_ids.tolist(), silent(silent_s)) | found
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from umdf.market.families import NULL
 from umdf.market.instruments import Group
-from umdf.market.phases import CLOSE, FINAL_CLOSING_CALL, PRE_CLOSE, UNKNOWN
+from umdf.market.phases import CLOSE, FINAL_CLOSING_CALL, PRE_CLOSE, PRE_OPEN, UNKNOWN
 from umdf.market.rows import Events
 from umdf.market.state import MarketState, read_statuses
 from umdf.market.statistics_kernel import NEW_SESSION
@@ -23,6 +23,7 @@ from umdf.sync.trust import HEALTHY, Trust, unverified
 
 # A group in one of these may be told to reset its statistics at the end of the day (11.3), which no RptSeq reveals.
 BEFORE_END_OF_DAY = (CLOSE, PRE_CLOSE, FINAL_CLOSING_CALL, UNKNOWN)
+MAX_LOSS_NS = 60 * 10**9  # from another phase to such a message it takes longer
 
 
 class PhaseTrust:
@@ -43,7 +44,7 @@ class PhaseTrust:
                     known.note_phase(group, until, phase)
                 continue  # otherwise nobody knows whether the message or the snapshot loop is newer
             before = known.phase_of(group)
-            if before in BEFORE_END_OF_DAY and before != UNKNOWN and self._loss_since(group, gaps):
+            if before != UNKNOWN and self._lost_reset(group, gaps):
                 surprised.append(group)
             known.note_phase(group, until, phase)
             if phase != before:
@@ -52,6 +53,21 @@ class PhaseTrust:
                     surprised.append(group)
             known.verify_group(group, after)
         return surprised
+
+    def groups_surprised(self, snapshots: Events, gaps: GapLedger) -> list[Group]:
+        """The groups whose phases come with these snapshots of instruments, as in FIX/FAST (11.4), and of which a
+        message was lost that may have reset the statistics of the other members."""
+        rows, found, instruments = snapshots.rows("status"), dict[Group, None](), self._state.instruments
+        has_phase = rows.column("phase") != rows.family.column("phase").null
+        if not has_phase.any() or all(gap.cause in (GapCause.JOIN, GapCause.EPOCH) for gap in gaps.missing):
+            return []
+        for status in read_statuses(snapshots.take({"status": has_phase}), "snapshot"):
+            group = None if status.instrument_id is None else instruments.group_of(status.instrument_id)
+            if group is None or group in found or (before := self._state.phases.phase_of(group)) == UNKNOWN:
+                continue
+            if self._lost_reset(group, gaps) or (status.phase != before and self._loss_since(group, gaps)):
+                found[group] = None
+        return list(found)
 
     def verify_instrument(self, instrument_id: int, sequence: int) -> None:
         """A snapshot of this sequence had the state of the instrument."""
@@ -107,18 +123,28 @@ class PhaseTrust:
             for number in instrument_ids
         )
 
-    def reset_reason_at_end_of_day(self, instrument_id: int, gaps: GapLedger) -> str | None:
+    def lost_reset_reason(self, instrument_id: int, gaps: GapLedger) -> str | None:
         """Why the statistics may have been reset by a message that was lost."""
-        return self._reset_reason_of_group(self._state.instruments.group_of(instrument_id), gaps)
+        group = self._state.instruments.group_of(instrument_id)
+        if reason := self._reset_reason_of_group(group, gaps):
+            return reason
+        reason = self._auction_reason_of_group(group, gaps)
+        return reason if reason and self._state.statistics.has_auction_values(instrument_id) else None
 
-    def reset_reasons_at_end_of_day(self, instrument_ids: Iterable[int], gaps: GapLedger) -> dict[int, str]:
+    def lost_reset_reasons(self, instrument_ids: Iterable[int], gaps: GapLedger) -> dict[int, str]:
         """The same of all instruments for which there is such a reason."""
-        instruments = self._state.instruments
-        reasons = {group: self._reset_reason_of_group(group, gaps) for group in (None, *instruments.groups())}
-        if not any(reasons.values()):
-            return {}
-        found = ((number, reasons.get(instruments.group_of(number))) for number in instrument_ids)
-        return {number: reason for number, reason in found if reason}
+        instruments, found = self._state.instruments, dict[int, str]()
+        groups = (None, *instruments.groups())
+        reasons = {group: self._reset_reason_of_group(group, gaps) for group in groups}
+        in_auction = {group: self._auction_reason_of_group(group, gaps) for group in groups}
+        is_any_in_auction = any(in_auction.values())
+        with_auction_values = self._state.statistics.with_auction_values() if is_any_in_auction else set[int]()
+        for number in instrument_ids if is_any_in_auction or any(reasons.values()) else ():
+            group = instruments.group_of(number)
+            of_auction = in_auction.get(group) if number in with_auction_values else None
+            if reason := reasons.get(group) or of_auction:
+                found[number] = reason
+        return found
 
     def _reset_reason_of_group(self, group: Group | None, gaps: GapLedger) -> str | None:
         if group is None:
@@ -128,10 +154,23 @@ class PhaseTrust:
                 if is_any_reset
                 else None
             )
-        if self._state.phases.phase_of(group) not in BEFORE_END_OF_DAY:
+        gap = self._lost_reset(group, gaps)
+        return None if gap is None else f"its statistics may have been reset: {gap.reason}"
+
+    def _auction_reason_of_group(self, group: Group | None, gaps: GapLedger) -> str | None:
+        """Why the theoretical prices and imbalances of a group may be those of an auction that is over (10.7)."""
+        if group is None or self._state.phases.phase_of(group) != PRE_OPEN:
             return None
         gap = self._loss_since(group, gaps)
-        return None if gap is None else f"its statistics may have been reset: {gap.reason}"
+        return None if gap is None else f"its auction may be over: {gap.reason}"
+
+    def _lost_reset(self, group: Group, gaps: GapLedger) -> Gap | None:
+        """The loss in which the statistics of a group may have been reset: at the end of the day, or in a time so long
+        that the day may have come to its end."""
+        gap = self._loss_since(group, gaps)
+        if gap is None or self._state.phases.phase_of(group) in BEFORE_END_OF_DAY:
+            return gap
+        return gap if gap.ts_before != NULL and gaps.missing[-1].ts_recv > gap.ts_before + MAX_LOSS_NS else None
 
     def groups_after_losses(self, events: Events, gaps: GapLedger) -> list[Group]:
         """The groups that have messages among these events, and may have had others before them that were lost."""
