@@ -143,3 +143,16 @@ def test_the_phase_in_one_snapshot_does_not_verify_the_statistics_of_the_other_m
 def with_status(snapshots: Snapshots, row: EventRow) -> Snapshots:
     families = build_events(row).families
     return find_snapshots(Events(snapshots.events.units, {**snapshots.events.families, **families}))
+
+
+@pytest.mark.parametrize("first", ["the reset", "the other"])
+def test_a_reset_that_came_with_another_content_leaves_statistics_unverified(first: str):
+    reset, other = unit(99, status(security_group="XX", phase=OPEN, event=4)), events(99, (VALE3, 48, 998))
+    channel = trading()
+    channel.apply(reset if first == "the reset" else other)
+    channel.contradict(99, other if first == "the reset" else reset)
+    channel.apply(events(100, (PETR4, 50, 999)))
+    channel.apply_phases(GroupPhases(build_events(status(security_group="XX", phase=OPEN)), after=100, until=100))
+    assert trust(channel, PETR4) == (TrustLevel.UNVERIFIED, RESET_LOST)
+    channel.apply_snapshots(snapshot(PETR4, 100, 50, 147, 999))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY

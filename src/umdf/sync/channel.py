@@ -176,6 +176,7 @@ class Channel:
         is_for_groups = status is not None and bool((status.column("instrument_id") == NULL).any())
         self.trust.mark_stale(named - {NULL}, sequence, CONTRADICTED, is_for_all=is_for_all)
         self.state.phases.mark_unverified(sequence, named, is_for_groups=is_for_groups)
+        self._updates.suspect_contradicted(sequence, self.sequence, is_for_groups=is_for_groups)
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""

@@ -120,6 +120,11 @@ class GatedUpdates:
             if number >= 0 and any(kind == NEW_SESSION for _, kind in resets):
                 self.trust.states[number, k.S_INCOMPLETE] = 1
 
+    def suspect_contradicted(self, sequence: int, until: int, *, is_for_groups: bool) -> None:
+        """A unit that came with two contents has cleared statistics, or its other content may have been to do so."""
+        if is_for_groups or self.phases.has_reset_at(sequence):
+            self.suspects.update(dict.fromkeys(self.state.instruments.ids(), until))
+
     def without_deleted(self, late: Events) -> Events:
         """Late events, without those of instruments that have been deleted since: they would create them again."""
         if not self.deleted or int(late.units.sequence.min()) >= max(self.deleted.values()):

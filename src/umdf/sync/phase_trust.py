@@ -98,6 +98,9 @@ class PhaseTrust:
         """Whether a message after a sequence has cleared statistics."""
         return any(when > sequence for when, *_ in self._state.phases.statistic_resets)
 
+    def has_reset_at(self, sequence: int) -> bool:
+        return any(when == sequence for when, *_ in self._state.phases.statistic_resets)
+
     def resets_since(
         self, instrument_id: int, sequence: int, former_group: Group | None = None
     ) -> list[tuple[int, int]]:
