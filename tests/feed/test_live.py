@@ -128,6 +128,10 @@ def test_a_recorded_live_run_equals_the_exchange_and_its_recording_equals_it(day
         book, number = live.book("PETR4"), live.client.find("PETR4")[1]
         assert book is not None and live.trust("PETR4").is_healthy and live.instrument("PETR4").symbol == "PETR4"
         assert live.book(str(number), channel=72) is not None
+        assert live.state_trust("PETR4").is_healthy
+        statistics = live.instrument("PETR4").statistics
+        seen = [values["incomplete"] for name, values in statistics.items() if name.startswith("trades seen")]
+        assert {*seen} == {feed.channel.trades_incomplete(number)}
     assert len(gaps) == status.totals.gaps > 0 and all(isinstance(gap, GapOpened) for gap in gaps)
     assert levels and all(isinstance(each, LiveLevels) and each.symbol == "PETR4" for each in levels)
     assert (levels[-1].bids, levels[-1].asks) == book.mbp(10)

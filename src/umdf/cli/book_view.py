@@ -12,6 +12,7 @@ from umdf.book.views import ENTRY_DTYPE, Book, Level
 from umdf.market.families import NULL, PRICE_EXPONENT
 from umdf.market.phases import PHASES
 from umdf.market.state import InstrumentView
+from umdf.market.statistics_view import mark_trades_seen
 from umdf.sync.channel import Channel
 from umdf.sync.session import Session
 from umdf.sync.trust import Trust, unverified
@@ -63,14 +64,8 @@ class BookView:
     @property
     def statistics(self) -> dict[str, dict[str, Any]]:
         """With the trades that were seen: whether some of the session may be missing."""
-        found = self.view.statistics
         is_incomplete = self.channel.trades_incomplete(self.instrument_id)
-        for name, values in found.items():
-            if name.startswith("trades seen"):
-                values["incomplete"] = is_incomplete
-        if is_incomplete:
-            found.setdefault("trades seen", {"incomplete": True})
-        return found
+        return mark_trades_seen(self.view.statistics, incomplete=is_incomplete)
 
     def summary(self) -> dict[str, Any]:
         view, book = self.view, self.book

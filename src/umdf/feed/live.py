@@ -39,6 +39,7 @@ from umdf.feed.replay_source import ReplaySource
 from umdf.feed.subscriptions import Callback, Subscription, check_schema
 from umdf.feed.tap import TapObserver
 from umdf.market.state import InstrumentView
+from umdf.market.statistics_view import mark_trades_seen
 from umdf.sync.gaps import Gap
 from umdf.sync.stream_detection import StreamKind
 from umdf.sync.trust import Trust
@@ -179,14 +180,21 @@ class Live:
         feed, number = self.client.find(symbol, channel)
         return feed.channel.book_trust(number)
 
+    def state_trust(self, symbol: str, channel: int | None = None) -> Trust:
+        feed, number = self.client.find(symbol, channel)
+        return feed.channel.state_trust(number)
+
     def definition_trust(self, symbol: str, channel: int | None = None) -> Trust:
         feed, number = self.client.find(symbol, channel)
         return feed.channel.definition_trust(number)
 
     def instrument(self, symbol: str, channel: int | None = None) -> InstrumentView:
-        """Phase, state and statistics of a symbol."""
+        """Phase, state and statistics of a symbol. Read `state_trust` too; statistics have the trust of the book, and
+        `trades seen` says whether trades of the session may be missing."""
         feed, number = self.client.find(symbol, channel)
-        return feed.channel.state.instrument(number)
+        view = feed.channel.state.instrument(number)
+        mark_trades_seen(view.statistics, incomplete=feed.channel.trades_incomplete(number))
+        return view
 
     def status(self) -> list[ChannelStatus]:
         counts, result = self.receiver.counts(), []

@@ -35,6 +35,16 @@ def describe_statistics(statistics: Statistics, instrument_id: int) -> dict[str,
     return found
 
 
+def mark_trades_seen(described: dict[str, dict[str, Any]], *, incomplete: bool) -> dict[str, dict[str, Any]]:
+    """Mark whether trades of the session may be missing from the totals of those seen."""
+    for name, values in described.items():
+        if name.startswith("trades seen"):
+            values["incomplete"] = incomplete
+    if incomplete:
+        described.setdefault("trades seen", {"incomplete": True})
+    return described
+
+
 def statistics_tables(statistics: Statistics) -> dict[str, pa.Table]:
     """The current values, sorted by instrument: `statistics`, `imbalance`, `price_band`, `last` and `trades_seen`."""
     tables = {name: _latest_table(current) for name, current in statistics.latest.items()}
