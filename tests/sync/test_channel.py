@@ -332,6 +332,9 @@ def test_after_a_new_epoch_nothing_of_the_old_one_is_certain():
     channel.start_epoch(2, 1, 5)
     assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED
     channel.apply(events(1, (PETR4, 1, 30), (VALE3, 9, 21), epoch=2))
+    # The book is known, the statistics of the session are not: they come with the snapshot.
+    assert trust(channel, PETR4) == (TrustLevel.UNVERIFIED, "a message was lost that may have reset its statistics")
+    channel.apply_snapshots(snapshot(PETR4, 1, 1, 30))
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [30]
     assert trust(channel, VALE3)[0] == TrustLevel.STALE
 

@@ -18,6 +18,16 @@ def test_the_first_update_after_a_late_start_verifies_no_statistics_before_it():
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
 
 
+def test_the_first_update_of_a_new_epoch_does_not_either():
+    """4.2.8: the statistics of the session come with the snapshots."""
+    channel = started(1, (PETR4, 1, 10))
+    channel.start_epoch(2, 1, 0)
+    channel.apply(events(1, (PETR4, 1, 10), epoch=2))
+    assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED
+    channel.apply_snapshots(snapshot(PETR4, 1, 1, 10))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+
+
 def test_the_first_update_of_a_day_and_the_one_after_a_channel_reset_do():
     channel = started(1, (PETR4, 1, 10))
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY

@@ -90,7 +90,7 @@ class GatedUpdates:
     ) -> list[tuple[int, int, int]]:
         """The rows with RptSeq 1 after a loss, with instrument and sequence: an Empty Book may have been lost before
         them, which leaves the statistics as they are (4.2.9), and those were not received."""
-        found, since = list[tuple[int, int, int]](), max(self.trust.empty_until, 0)
+        found, since = list[tuple[int, int, int]](), self.trust.empty_until
         ids, lending = rows.column("instrument_id"), rows.column("venue") == VENUE_LENDING
         for row in np.flatnonzero((rows.column("rpt_seq") == 1) & (gap_before > since)).tolist():
             number = self.trust.number_of(int(ids[row]), bool(lending[row]))
