@@ -26,6 +26,7 @@ STATISTIC_SOURCES: dict[str, tuple[tuple[int, str], ...]] = {
     "exchange_volume": ((e.VWAP, "size"), (e.TRADE_VOLUME, "size")),
     "exchange_trade_count": ((e.VWAP, "trade_count"), (e.TRADE_VOLUME, "trade_count")),
 }
+OF_PREVIOUS_DAY = 4  # 286: a closing or settlement price that is not of this day (10.5, 10.6)
 PUBLISHED_COLUMNS = tuple(STATISTIC_SOURCES)
 
 
@@ -42,6 +43,7 @@ class PublishedStatistics:
         """Apply statistics, by instrument, in wire order."""
         own, instrument_index = rows.rows, rows.book >> 1
         counts = ~np.isin(own.column("venue"), OTHER_VENUES)
+        counts &= own.column("open_close_settl_flag") != OF_PREVIOUS_DAY
         for number, sources in enumerate(STATISTIC_SOURCES.values()):
             for stat_type, column in sources:
                 some = np.flatnonzero(counts & (own.column("stat_type") == stat_type))
