@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from market.event_builders import EventRow, build_events, define, status
 
+from umdf.lake.tasks.channel_task import split_by_time
 from umdf.lake.tasks.instrument_list import InstrumentList, build_instrument_list
-from umdf.lake.tasks.last_states import LastStates, phases_and_states
+from umdf.lake.tasks.last_states import SEQUENCE_BITS, LastStates, StreamGaps, phases_and_states
 from umdf.market.families import NULL_I16
 from umdf.market.phases import UNKNOWN
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
+from umdf.sync.gaps import MARGIN_NS
 
 LIST = build_events(define(1, "A"), define(2, "B"), define(3, "C", "YY"), define(4, "D", "YY"))
 LATER = {5: "XX", 6: "YY"}  # instruments that are created during the day
@@ -107,3 +109,27 @@ def test_a_newer_snapshot_replaces_an_older_one() -> None:
     assert ends_of(states, names)[2] == (21, 2)
     states.apply_snapshots(build_events(status(3, phase=4, state=4), ts_send=1 << 62), NO_SNAPSHOTS)
     assert ends_of(states, names)[2] == (4, 4)
+
+
+def test_what_was_known_before_an_epoch_does_not_count_in_it() -> None:
+    """4.2.8: a client synchronizes as at the start of the day. What was sent last before a failover is not known."""
+    names = known()
+    states = LastStates({}, names, [1, 2], StreamGaps(later_epochs=[1]))
+    before = build_events(status(security_group="XX", phase=17), status(security_group="YY", phase=17))
+    states.apply(before, before, before)
+    assert [phase for phase, _ in ends_of(states, names)[:4]] == [None] * 4
+    held = np.array([0]), np.array([1 << SEQUENCE_BITS | 20])
+    states.apply_snapshots(build_events(status(security_group="XX", phase=4), status(1, state=4, event=102)), held)
+    assert ends_of(states, names)[:4] == [(4, 4), (4, None), (None, None), (None, None)]
+
+
+def test_a_definition_in_a_later_loop_replaces_one_of_the_incremental_stream() -> None:
+    """7.2: a change was lost. What a loop sends just after a change may be of before it."""
+    change = build_events(define(1, "A", "XX", action="M"), ts_send=10**12)
+    for later_ns, group in ((MARGIN_NS, "XX"), (MARGIN_NS + 1, "YY")):
+        listed = build_events(define(1, "A", "YY"), ts_send=10**12 + later_ns)
+        earlier, later = split_by_time(listed, change)
+        parts = [events.rows("definition") for events in (earlier, change, later)]
+        assert build_instrument_list(parts, 72).groups[0] == (group, "BVMF")
+    earlier, later = split_by_time(LIST, build_events())
+    assert len(earlier.rows("definition")) == 4 and not len(later.rows("definition"))

@@ -167,7 +167,7 @@ def live_trust(day: RecordedChannel, packets: list[Sent]) -> dict[int, TrustLeve
     for number in day.ids:
         book = channel.trust.number_of(number, lending=False)
         if book >= 0:
-            verified = max(channel._updates.empty_until, int(channel.trust.states[book, k.S_VERIFIED]))
+            verified = max(channel._updates.trust.empty_until, int(channel.trust.states[book, k.S_VERIFIED]))
             found[number] = channel.trust.trust_of(book, channel.gaps.first_after(verified)).level
     return found
 

@@ -162,7 +162,7 @@ class _BooksTask:
         self.epochs.ranks(self.stored_states.seq_version)
         for staged_batch in self.mbo.batches:
             self.epochs.ranks(staged_batch.batch.column("seq_version").to_numpy())
-        every = read_staged([*definitions, *self.staged], "definition", instrument_buckets)
+        every = read_staged(definitions or self.staged, "definition", instrument_buckets)
         self.definitions = build_instrument_list([every.rows("definition")], self.channel)
         self.last_states: Mapping[str, Any] = arguments.get("ends") or {}
         self.book_resets = BookResets.from_staged(self.staged, instrument_buckets, self.date, self.epochs)

@@ -29,6 +29,7 @@ from umdf.lake.tasks.unchanged_definitions import DefinitionFilter
 from umdf.market.arrow import record_batch
 from umdf.market.families import NULL
 from umdf.market.rows import Events, Numbers
+from umdf.sync.gaps import MARGIN_NS
 
 INCREMENTAL_FAMILIES = ("status", "news", "price_band", "imbalance", "execution_summary", "control")
 TABLES = ("definition", *INCREMENTAL_FAMILIES, "snapshot")
@@ -49,17 +50,20 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     deduplicator = DefinitionFilter({int(number): word for number, word in task["listed"].items()})
     new_definitions = deduplicator.changed_definitions(read_staged(instruments, "definition", ALL_BUCKETS))
     incremental_definitions = read_staged(staged, "definition", ALL_BUCKETS)
-    definition_rows = [events.rows("definition") for events in (before, new_definitions, incremental_definitions)]
+    earlier, later = split_by_time(new_definitions, incremental_definitions)
+    definitions = before, earlier, incremental_definitions, later
+    definition_rows = [events.rows("definition") for events in definitions]
     instruments_before, day.instruments = (
         symbols_and_depths(some, task["channel_id"]) for some in (definition_rows[:1], definition_rows)
     )
     writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")  # the state stores its bytes
-    for events in (before, new_definitions, incremental_definitions):
+    for events in definitions:
         writer.add(events)
     day.write("definition", [new_definitions, incremental_definitions])
     for family in INCREMENTAL_FAMILIES:
         day.write(family, (read_staged(staged, family, buckets) for buckets in _bucket_packs(staged, family)))
-    gaps = StreamGaps(task["gaps"], NOWHERE if task["join"] is None else task["join"])
+    join = NOWHERE if task["join"] is None else task["join"]
+    gaps = StreamGaps(task["gaps"], join, range(1, len(part.versions)))
     has_rpt_seq = task["protocol"] == SBE  # of statuses
     states = LastStates(task["states"], day.instruments, part.versions, gaps, has_rpt_seq)
     controls, statuses = (read_staged(staged, family, ALL_BUCKETS) for family in ("control", "status"))
@@ -76,6 +80,19 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
         "states": states.to_json(),
         "ends": states.final_states(),
     }
+
+
+def split_by_time(listed: Events, incremental: Events) -> tuple[Events, Events]:
+    """Definitions of the instrument stream: those that changes of their instruments on the incremental stream have
+    replaced, and those that were sent well after the last one, which show changes that were lost (7.2)."""
+    rows, changes = listed.rows("definition"), incremental.rows("definition")
+    ids, sent = changes.column("instrument_id"), incremental.units.ts_send[changes.unit]
+    order = np.lexsort((sent, ids))
+    last = order[np.append(ids[order][1:] != ids[order][:-1], True)] if len(order) else order
+    at = np.searchsorted(ids[last], rows.column("instrument_id"))
+    is_changed = np.append(ids[last], NULL)[at] == rows.column("instrument_id")
+    is_later = is_changed & (listed.units.ts_send[rows.unit] > np.append(sent[last], 0)[at] + MARGIN_NS)
+    return listed.take({"definition": ~is_later}), listed.take({"definition": is_later})
 
 
 def _positions_held(snapshots: Events, part: DaySpan) -> tuple[Numbers, Numbers]:

@@ -35,12 +35,17 @@ NOWHERE = -1  # a position before everything
 
 
 class StreamGaps:
-    """The gaps of a channel-day so far, by position; `join`: that of a recording that began within an epoch."""
+    """The gaps of a channel-day so far, by position. As after a gap, what was known before an epoch starts does not
+    count in it (4.2.8)."""
 
-    def __init__(self, gaps: Sequence[tuple[int, int, int]] = (), join: int = NOWHERE) -> None:
-        """(epoch's rank, first, last) of each, and the position where a join ends."""
-        self.ends = np.sort(np.array([rank << SEQUENCE_BITS | last for rank, _, last in gaps], np.int64))
-        self.join = join
+    def __init__(
+        self, gaps: Sequence[tuple[int, int, int]] = (), join: int = NOWHERE, later_epochs: Sequence[int] = ()
+    ) -> None:
+        """(epoch's rank, first, last) of each; the position where a join ends; the ranks of epochs that started."""
+        starts = [rank << SEQUENCE_BITS for rank in later_epochs]
+        ends = [rank << SEQUENCE_BITS | last for rank, _, last in gaps]
+        self.ends = np.sort(np.array([*ends, *starts], np.int64))
+        self.start = max([join, *starts])  # nothing before it is known
 
     @property
     def last(self) -> int:
@@ -233,7 +238,7 @@ class LastStates:
             if self._snapshot_at.get(who, NOWHERE) >= max(self._gaps.last, self._own_at.get(who, NOWHERE))
         }
         found = self._unverified_members - answered
-        limit = self._gaps.join if self._has_rpt_seq else self._gaps.last
+        limit = self._gaps.start if self._has_rpt_seq else self._gaps.last
         if limit != NOWHERE:
             known = (self._own_at, self._snapshot_at)
             found |= {who for who in self._ids.tolist() if all(at.get(who, NOWHERE) < limit for at in known)}
