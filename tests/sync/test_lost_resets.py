@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from market.event_builders import EventRow, build_events, define, statistic, status
+from market.event_builders import EventRow, build_events, define, statistic, status, trade
 from sync.test_channel import PETR4, VALE3, bids, channel_reset, events, snapshot, started, trust
 
-from umdf.market.families import OPEN_INTEREST, SESSION_HIGH, THEORETICAL_OPENING
+from umdf.market.families import LAST_PRICE, OPEN_INTEREST, SESSION_HIGH, SNAPSHOT, THEORETICAL_OPENING
 from umdf.market.phases import CLOSE, OPEN, PRE_OPEN
-from umdf.market.rows import Events
+from umdf.market.rows import Events, merge_events
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap
 from umdf.sync.gated_updates import RESET_LOST
@@ -133,14 +133,14 @@ def test_the_phase_in_one_snapshot_does_not_verify_the_statistics_of_the_other_m
     channel = trading(protocol="fast", phase=CLOSE)
     channel.open_gap(Gap(1, 99, 99, 0))
     channel.apply(events(100, (PETR4, 50, 999), (VALE3, 48, 998)))
-    channel.apply_snapshots(with_status(snapshot(VALE3, 101, 48, 147, 998), status(VALE3, phase=CLOSE, state=CLOSE)))
+    channel.apply_snapshots(with_row(snapshot(VALE3, 101, 48, 147, 998), status(VALE3, phase=CLOSE, state=CLOSE)))
     assert trust(channel, VALE3)[0] == TrustLevel.HEALTHY
     assert trust(channel, PETR4) == (TrustLevel.UNVERIFIED, RESET_LOST)
-    channel.apply_snapshots(with_status(snapshot(PETR4, 101, 50, 147, 999), status(PETR4, phase=CLOSE, state=CLOSE)))
+    channel.apply_snapshots(with_row(snapshot(PETR4, 101, 50, 147, 999), status(PETR4, phase=CLOSE, state=CLOSE)))
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
 
 
-def with_status(snapshots: Snapshots, row: EventRow) -> Snapshots:
+def with_row(snapshots: Snapshots, row: EventRow) -> Snapshots:
     families = build_events(row).families
     return find_snapshots(Events(snapshots.events.units, {**snapshots.events.families, **families}))
 
@@ -156,3 +156,30 @@ def test_a_reset_that_came_with_another_content_leaves_statistics_unverified(fir
     assert trust(channel, PETR4) == (TrustLevel.UNVERIFIED, RESET_LOST)
     channel.apply_snapshots(snapshot(PETR4, 100, 50, 147, 999))
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+
+
+def test_trades_seen_are_incomplete_after_a_lost_session_change_that_a_snapshot_has_answered():
+    """The snapshot replaces the statistics, but our own totals may be those of two sessions."""
+    channel = trading(phase=CLOSE)
+    channel.apply(unit(99, trade(PETR4, 10, 100, 1), rpt_seq=50))
+    assert not channel.trades_incomplete(PETR4)
+    channel.open_gap(Gap(1, 100, 100, 0))  # the session change
+    channel.apply(unit(101, status(security_group="XX", phase=OPEN)))
+    channel.apply(unit(102, trade(PETR4, 10, 100, 2), rpt_seq=51))
+    last = statistic(PETR4, LAST_PRICE, 10, size=100, flags=SNAPSHOT)
+    channel.apply_snapshots(with_row(snapshot(PETR4, 102, 51, *range(101, 148)), last))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+    assert channel.trades_incomplete(PETR4)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_trade_after_an_impossible_update_is_counted_once(together: bool):
+    channel = trading()
+    update = "mbo", {"action": "U", "side": "B", "instrument_id": PETR4, "rpt_seq": 50, "flags": 128}
+    parts = [unit(99, update), unit(100, trade(PETR4, 10, 100, 1), rpt_seq=51)]
+    for part in [merge_events(parts)] if together else parts:
+        channel.apply(part)
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE
+    channel.apply_snapshots(snapshot(PETR4, 99, 50, 147))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+    assert channel.state.statistics.tape.venues_of(PETR4)[ord("E")][1].trades == 1

@@ -357,8 +357,9 @@ class Channel:
                 is_ahead = self.books.rpt_seq(number) != int(last_rpt_seq[row])
                 compared[number] = (key := (instrument_id, bool(lending[row]), is_ahead)), self._content(*key)
             replaced[row], sequences[instrument_id] = True, sequence
-            if sequence >= self._updates.suspects.get(instrument_id, sequence):
-                self._updates.suspects.pop(instrument_id, None)
+            if sequence >= self._updates.suspects.get(instrument_id, sequence + 1):
+                del self._updates.suspects[instrument_id]
+                self.trust.states[number, k.S_INCOMPLETE] = 1  # trades seen may be of the session before too
         self._replace(snapshots, replaced, sequences)
         changed = [number for number, (key, content) in compared.items() if self._content(*key) != content]
         self.trust.states[changed, k.S_INCOMPLETE] = 1

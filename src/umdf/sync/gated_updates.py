@@ -270,11 +270,12 @@ class GatedUpdates:
                 self.removed.append(removed_from(outcomes, wire_keys(events, rows), is_known))
             if outcomes.codes.min() < 0:
                 sequence = events.units.sequence[rows.unit]
-                self._hold_back(events, rows, self.trust.mark_impossible(rows, sequence, outcomes))
+                events = self._hold_back(events, rows, self.trust.mark_impossible(rows, sequence, outcomes))
         self.apply_state(events, resets=resets)
 
-    def _hold_back(self, events: Events, rows: Rows, first_rows: NDArray[np.int64]) -> None:
-        """An impossible row and everything after it of its instrument: a snapshot may be older than some of it."""
+    def _hold_back(self, events: Events, rows: Rows, first_rows: NDArray[np.int64]) -> Events:
+        """An impossible row and everything after it of its instrument: a snapshot may be older than some of it. Returns
+        the rest."""
         orders, masks = rows.wire_order, {name: np.zeros(len(some), np.bool_) for name, some in events.families.items()}
         for row in first_rows.tolist():
             instrument_id = int(rows.column("instrument_id")[row])
@@ -282,8 +283,10 @@ class GatedUpdates:
                 if name in events.families:
                     some = events.families[name]
                     masks[name] |= (some.column("instrument_id") == instrument_id) & (some.wire_order >= orders[row])
-        if len(first_rows):
-            self.waiting.add(events.take(masks))
+        if not len(first_rows):
+            return events
+        self.waiting.add(events.take(masks))
+        return events.take({name: ~mask for name, mask in masks.items()})
 
     def apply_state(
         self,
