@@ -151,9 +151,9 @@ class Subscription:
             return None
         instruments = feed.channel.state.instruments
         known = self._ids.get(feed.key)
-        if known is None or known[0] != len(instruments) or len(known[1]) < len(self.symbols):
+        if known is None or known[0] != instruments.changes:
             found = (instruments.id_of(symbol) for symbol in self.symbols)
-            known = len(instruments), frozenset(number for number in found if number is not None)
+            known = instruments.changes, frozenset(number for number in found if number is not None)
             self._ids[feed.key] = known
         return known[1]
 

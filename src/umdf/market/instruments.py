@@ -94,6 +94,7 @@ class Instruments:
         self._symbol_index: tuple[InstrumentIndex, pa.Array] | None = None
         self.total_instruments: int | None = None  # 393, as sent last
         self.has_last_fragment = False
+        self.changes = 0  # how often definitions have changed: what is derived from them is out of date then
 
     def __len__(self) -> int:
         return len(self._definitions)
@@ -131,6 +132,7 @@ class Instruments:
         self.update_list_totals(rows, row_range)
         if changes.added or changes.modified or changes.deleted:
             self._symbol_index = None
+            self.changes += 1
         return changes
 
     def differing(self, rows: Rows) -> NDArray[np.bool_]:
