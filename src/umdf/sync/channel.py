@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from umdf.book.memory_layout_kernel import CONTRADICTED
 from umdf.book.views import Book
 from umdf.market.families import NULL
-from umdf.market.phases import BEFORE_ALL, Phases
+from umdf.market.phases import Phases
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync import update_gate_kernel as k
@@ -132,9 +132,7 @@ class Channel:
         self._updates.apply(events)
         if (last_list := self._definitions.follow(events)) is not None:
             self.apply_list(last_list)
-        for group in groups:  # another one, which is lost, may have reset statistics (11.3)
-            for instrument_id in self.state.instruments.members(group):
-                self._updates.suspects[instrument_id] = self.sequence
+        self._updates.suspect_members(groups, self.sequence)  # another one, which is lost, may have reset some (11.3)
         self.messages += len(events.rows("mbo"))
         self._note_undefined()
         if self._queue:
@@ -319,9 +317,7 @@ class Channel:
             int(units.ts_send.min()), int(units.ts_recv.min())
         ):
             phases = replace(phases, after=max(phases.after, lost_until))
-        for group in self.phases.apply_snapshot(phases, self.gaps):
-            for instrument_id in self.state.instruments.members(group):
-                self._updates.suspects[instrument_id] = self.sequence
+        self._updates.suspect_members(self.phases.apply_snapshot(phases, self.gaps), self.sequence)
 
     def _is_needed(self, snapshots: Snapshots, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these snapshots their books can use: not those that are older than the book, or that a healthy book
@@ -374,11 +370,9 @@ class Channel:
         events = snapshots.events_of(is_selected)
         self._set_depths(events)
         self.books.apply(events.rows("mbo"))
-        surprised, lost_until = self.phases.groups_surprised(events, self.gaps), self.gaps.latest
+        surprised = self.phases.groups_surprised(events, self.gaps)
         self._updates.apply_state(events, "snapshot", sequences)
-        for instrument_id in (number for group in surprised for number in self.state.instruments.members(group)):
-            if sequences.get(instrument_id, BEFORE_ALL) < lost_until:
-                self._updates.suspects[instrument_id] = lost_until
+        self._updates.suspect_members(surprised, self.gaps.latest, sequences)
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in np.flatnonzero(is_selected).tolist():
             instrument_id = int(snapshots.instrument_id[row])

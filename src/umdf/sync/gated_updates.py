@@ -6,7 +6,7 @@ once. What belongs to an update that waits (its trade, its statistic, its status
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +119,13 @@ class GatedUpdates:
             number = self.trust.number_of(instrument_id, lending)
             if number >= 0 and any(kind == NEW_SESSION for _, kind in resets):
                 self.trust.states[number, k.S_INCOMPLETE] = 1
+
+    def suspect_members(self, groups: Iterable[Group], until: int, answered: Mapping[int, int] | None = None) -> None:
+        """A message up to this sequence that is lost may have reset the statistics of these groups; `answered`: the
+        sequences of snapshots that have been used."""
+        members = (number for group in groups for number in self.state.instruments.members(group))
+        known = answered or {}
+        self.suspects.update((number, until) for number in members if known.get(number, BEFORE_ALL) < until)
 
     def suspect_contradicted(self, sequence: int, until: int, *, is_for_groups: bool) -> None:
         """A unit that came with two contents has cleared statistics, or its other content may have been to do so."""
