@@ -15,7 +15,7 @@ from market.event_builders import EventRow, build_events, define, status
 from umdf.lake.tasks.instrument_list import InstrumentList, build_instrument_list
 from umdf.lake.tasks.last_states import LastStates, phases_and_states
 from umdf.market.families import NULL_I16
-from umdf.market.phases import UNKNOWN
+from umdf.market.phase_tables import UNKNOWN
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 

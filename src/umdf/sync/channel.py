@@ -158,6 +158,7 @@ class Channel:
         self._definitions.note(part)
         self.messages += len(part.rows("mbo"))
         self._updates.retry(waiting)
+        self.phases.compare_statuses(self.gaps)
         self._use_snapshots()
 
     def contradict(self, sequence: int, events: Events | None, ts_recv: int = NULL) -> None:
@@ -179,6 +180,7 @@ class Channel:
         """Events of the instrument stream, which repeats the start-of-day list."""
         definitions = {"definition": self._definitions.newer_listed(events.rows("definition"), events.units)}
         changes = self._updates.apply_state(events.take(definitions), "instruments")
+        self.phases.compare_statuses(self.gaps, changes.added)
         for instrument_id in changes.added:  # what its group was told before its definition came was not told to it
             if resets := self.phases.resets_since(instrument_id, BEFORE_ALL):
                 self._updates.suspects[instrument_id] = max(when for when, _ in resets)
@@ -322,6 +324,7 @@ class Channel:
         for group in self.phases.apply_snapshot(phases, self.gaps):
             for instrument_id in self.state.instruments.members(group):
                 self._updates.suspects[instrument_id] = self.sequence
+        self.phases.compare_statuses(self.gaps)
 
     def _is_needed(self, snapshots: Snapshots, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these snapshots their books can use: not those that are older than the book, or that a healthy book
@@ -380,6 +383,7 @@ class Channel:
             number = self.trust.number_of(instrument_id, bool(lending[row]))
             self.trust.set_recovered(number, int(last_rpt_seq[row]), sequences[instrument_id])
             self.phases.verify_instrument(instrument_id, sequences[instrument_id])
+        self.phases.compare_statuses(self.gaps, sequences)
         self._updates.waiting.forget_dropped(sequences)
         self._updates.retry(sequences, sequences)
         self.recovered += len(sequences)

@@ -15,7 +15,7 @@ from umdf.book.cancels import NOTHING_REMOVED, complete_cancels, removed_from
 from umdf.book.engine import Books
 from umdf.book.memory_layout_kernel import VENUE_LENDING
 from umdf.market.families import NULL
-from umdf.market.phases import SESSION_CHANGE
+from umdf.market.phase_tables import SESSION_CHANGE
 from umdf.market.rows import Events, Rows, no_units
 from umdf.market.state import BatchChanges, MarketState, Stream
 from umdf.market.statistics import StatisticReset
