@@ -160,6 +160,22 @@ def compile_kernels() -> None:
             dispatcher.compile(arguments)
 
 
+def uncompiled_kernels() -> int:
+    """How many of the imported kernels are not in the cache: each takes a second or more to compile."""
+    return sum(
+        not dispatcher.overloads and not _is_cached(dispatcher, arguments)
+        for dispatcher, arguments in ENTRY_POINTS.items()
+    )
+
+
+def _is_cached(dispatcher: Any, arguments: tuple[Any, ...]) -> bool:
+    cache = dispatcher._cache
+    if not isinstance(cache, _Cache):
+        return False
+    known: Any = cache._cache_file._load_index()
+    return cache._index_key(arguments, dispatcher.targetctx.codegen()) in known
+
+
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a helper that only kernels call, into each of them."""
     return _jit(forceinline=True, nogil=True, _nrt=False)(function)
