@@ -37,6 +37,8 @@ from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.sbe.loader import load as load_schema
 
+KERNEL_PACKAGES = ("book", "feed", "market", "sync", "transport", "wire")  # whose kernels receive
+
 
 @dataclass(frozen=True)
 class ChannelReport:
@@ -77,7 +79,7 @@ class FeedClient:
 
     def warm(self) -> None:
         """Load everything that is compiled, and compile what is not: otherwise the first packets wait for it."""
-        compile_kernels()
+        compile_kernels(KERNEL_PACKAGES)
         for templates in self._fast_templates.values():
             warm_decoder(templates)
 
