@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from umdf import kernels
-from umdf.kernels import cache_dir, compile_kernels, kernel, package_stamp, source_stamp, uncompiled_kernels
+from umdf.kernels import cache_dir, package_stamp, source_stamp
 
 PACKAGE = kernels.PACKAGE
 
@@ -97,22 +97,6 @@ def test_kernels_import_kernels_only_in_the_way_that_the_stamp_sees() -> None:
                 inner = [place / f"{alias.name}.py" for alias in node.names if "kernel" in alias.name]
                 assert not any(file.exists() and place != path.parent for file in inner), f"{path}:{node.lineno}"
                 assert "kernel" not in place.name or node.col_offset == 0, f"{path}:{node.lineno}"
-
-
-def _add_one(x):
-    return x + 1
-
-
-def test_kernels_that_are_not_in_the_cache_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vars(numba.core.config), "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernels, "ENTRY_POINTS", {})
-    kernel(_add_one)
-    assert uncompiled_kernels() == 1
-    compile_kernels()
-    assert uncompiled_kernels() == 0
-    kernels.ENTRY_POINTS.clear()
-    kernel(_add_one)  # as another process would find it
-    assert uncompiled_kernels() == 0
 
 
 def test_numbas_own_setting_says_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,35 +153,11 @@ def _entry_point(function: Callable[..., Any], arguments: tuple[Any, ...]) -> An
     return dispatcher
 
 
-def compile_kernels(packages: Collection[str] | None = None) -> None:
-    """Compile every imported kernel (of these packages of ours) that is not in the cache, and load the others."""
-    for dispatcher, arguments in _entry_points(packages):
+def compile_kernels() -> None:
+    """Compile every imported kernel that is not in the cache."""
+    for dispatcher, arguments in ENTRY_POINTS.items():
         if arguments not in dispatcher.overloads:
             dispatcher.compile(arguments)
-
-
-def uncompiled_kernels(packages: Collection[str] | None = None) -> int:
-    """How many of them are not in the cache: each takes a second or more to compile."""
-    return sum(
-        arguments not in dispatcher.overloads and not _is_cached(dispatcher, arguments)
-        for dispatcher, arguments in _entry_points(packages)
-    )
-
-
-def _entry_points(packages: Collection[str] | None) -> list[tuple[Any, tuple[Any, ...]]]:
-    return [
-        (dispatcher, arguments)
-        for dispatcher, arguments in ENTRY_POINTS.items()
-        if packages is None or dispatcher.py_func.__module__.startswith(tuple(f"umdf.{name}." for name in packages))
-    ]
-
-
-def _is_cached(dispatcher: Any, arguments: tuple[Any, ...]) -> bool:
-    cache = dispatcher._cache
-    if not isinstance(cache, _Cache):
-        return False
-    known: Any = cache._cache_file._load_index()
-    return cache._index_key(arguments, dispatcher.targetctx.codegen()) in known
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -23,21 +23,18 @@ from umdf.buffers import buffer_address
 from umdf.errors import UsageError
 from umdf.feed import early_books_kernel as k
 from umdf.feed.channel_feed import ChannelFeed, FeedSettings
+from umdf.feed.compilation import compile_all
 from umdf.feed.early_books import EarlyBooks, flow_table
 from umdf.feed.events import FeedEvent
 from umdf.feed.feed_lines import ChannelKey, FeedLine
 from umdf.feed.tap import Tap, TapObserver
-from umdf.kernels import compile_kernels
 from umdf.market.rows import Events
 from umdf.sync.stream_detection import StreamKind
 from umdf.transport.channels_file import ChannelAddresses
 from umdf.transport.udp_receiver import ReceivedPackets
-from umdf.wire.fast.decode.decoder import warm as warm_decoder
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.sbe.loader import load as load_schema
-
-KERNEL_PACKAGES = ("book", "feed", "market", "sync", "transport", "wire")  # whose kernels receive
 
 
 @dataclass(frozen=True)
@@ -79,9 +76,7 @@ class FeedClient:
 
     def warm(self) -> None:
         """Load everything that is compiled, and compile what is not: otherwise the first packets wait for it."""
-        compile_kernels(KERNEL_PACKAGES)
-        for templates in self._fast_templates.values():
-            warm_decoder(templates)
+        compile_all(self._fast_templates.values())
 
     def receive(self, packets: ReceivedPackets) -> None:
         names = packets.names

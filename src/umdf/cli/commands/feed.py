@@ -92,10 +92,9 @@ def feed(
 
 def _announce_compilation(printer: Printer) -> None:
     """Nothing is received before everything is compiled, which may take minutes after an installation or an update."""
-    from umdf.feed.client import KERNEL_PACKAGES
-    from umdf.kernels import uncompiled_kernels
+    from umdf.feed.compilation import uncompiled_kernels
 
-    if count := uncompiled_kernels(KERNEL_PACKAGES):
+    if count := uncompiled_kernels():
         text = f"compiling {count} kernels: once, it takes up to some minutes; then the channels are joined"
         if printer.json:
             print_json({"type": "starting", "ts_ns": time.time_ns(), "text": text})
