@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from umdf.market import families as e
-from umdf.market import phases as p
+from umdf.market import phase_tables as p
 from umdf.market.arrow import JOINED, TYPES
 
 FLAG_NAMES = (

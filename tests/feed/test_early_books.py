@@ -223,6 +223,9 @@ def test_faults_of_the_network_change_nothing_but_that_the_session_is_needed(who
         twins.receive(with_faults(packets, choose), numbers(seed, 20))
     twins.finish()
     assert twins.early.packets > 100 and StopReason.NOT_NEXT in twins.stops
+    totals = twins.feed.totals
+    assert totals.early == twins.early.packets and sum(totals.early_stops.values()) == twins.early.stops
+    assert totals.early_stops.keys() == {reason.name.lower() for reason in twins.stops if reason}
 
 
 @pytest.mark.parametrize(

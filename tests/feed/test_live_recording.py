@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +22,8 @@ from umdf.exchange.matching import memory_layout_kernel as k
 from umdf.exchange.network.faults import Faults, Outage
 from umdf.exchange.publish.channel_settings import FAST, SBE, ChannelSettings, Members
 from umdf.feed.subscriptions import LiveRow
+from umdf.transport.capture import open_capture
+from umdf.transport.channels_file import format_channels
 from umdf.transport.recording import closed_files
 
 FAMILIES = ("mbo", "trades", "statistics", "status")
@@ -81,3 +87,53 @@ def test_batch_and_stream_of_a_recording_equal_the_live_rows_and_the_exchange(
     listing = market.exchange.listing
     chosen = np.isin(listing.security_id, list(set.union(*members)))
     assert actions["A"] - actions["C"] == int(market.exchange.market.instruments[chosen, k.I_TRADES].sum()) > 20
+
+
+def sequences_in(file: Path, copy: Path) -> list[int]:
+    """Of a Binary channel; of what is readable of a file that is being written."""
+    copy.write_bytes(file.read_bytes())
+    found: list[int] = []
+    with open_capture(copy) as capture:
+        for packets in capture:
+            found += [
+                int.from_bytes(packets.buffer[start + 4 : start + 8].tobytes(), "little")
+                for start in packets.start.tolist()
+            ]
+    return found
+
+
+def test_a_stream_follows_a_recording_whose_recorder_was_killed(tmp_path: Path) -> None:
+    """What was flushed before the kill is in the lake, and the end is that of one ingest of everything."""
+    market, recording = LiveMarket(CHANNELS), tmp_path / "recording"
+    (tmp_path / "channels.toml").write_text(format_channels(market.settings.addresses))
+    market.run_alone(31)
+    words = ["feed", "--channels", str(tmp_path / "channels.toml"), "--record", str(recording), "--duration-s", "600"]
+    sequence, flushed = 0, set[int]()
+    with subprocess.Popen([sys.executable, "-m", "umdf", *words], stdout=subprocess.DEVNULL) as killed:
+        while not sequence or sequence not in flushed:  # a second after it was received, at the latest
+            assert killed.poll() is None
+            market.run_alone(0.1)
+            time.sleep(0.02)
+            parts = list(recording.glob("*sbe-072-incremental-A.pcap.part"))
+            flushed = set(sequences_in(parts[0], tmp_path / "copy.pcap")) - {0} if parts else set()
+            if flushed and not sequence:
+                sequence = market.history.last_sequence("sbe", 72)
+        killed.send_signal(signal.SIGKILL)
+    assert not closed_files(recording)
+    market.run_alone(1)  # to nobody
+
+    def followed() -> Iterator[list[Path]]:
+        """The files that are new, at each moment that `umdf stream` would look."""
+        with CheckedClient(market, record=recording) as client:
+            first = closed_files(recording)
+            [file] = [each for each in first if "sbe-072-incremental-A" in each.name]
+            assert flushed <= set(sequences_in(file, tmp_path / "copy.pcap"))
+            yield first
+            client.run(1)
+            client.catch_up()
+        yield [file for file in closed_files(recording) if file not in first]
+
+    results = list(following(tmp_path / "streamed", followed(), tables=TABLES))
+    assert len(results) == 3 and results[0].messages and results[1].messages
+    ingest(tmp_path / "batch", closed_files(recording), tables=TABLES)
+    assert hashes(tmp_path / "streamed") == hashes(tmp_path / "batch")

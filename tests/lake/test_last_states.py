@@ -16,7 +16,7 @@ from umdf.lake.tasks.channel_task import split_by_time
 from umdf.lake.tasks.instrument_list import InstrumentList, build_instrument_list
 from umdf.lake.tasks.last_states import SEQUENCE_BITS, LastStates, StreamGaps, phases_and_states
 from umdf.market.families import NULL_I16
-from umdf.market.phases import UNKNOWN
+from umdf.market.phase_tables import UNKNOWN
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 from umdf.sync.gaps import MARGIN_NS

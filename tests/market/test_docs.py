@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from umdf.market import phases as p
+from umdf.market import phase_tables as p
 from umdf.market.families import COMMON, FAMILIES, STATISTICS
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from market.event_builders import MORNING_NS, EventRow, build_events, define, status
 
-from umdf.market import phases as p
-from umdf.market.phases import InstrumentState
+from umdf.market import phase_tables as p
+from umdf.market.phases import InstrumentState, Status
 from umdf.market.state import MarketState
 
 
@@ -304,6 +304,6 @@ def test_a_status_that_comes_late_cannot_undo_a_later_one(late: int, final: bool
     newest = p.REJOINS if late == p.SEPARATES else p.SEPARATES
     for event, sequence in ((newest, 13_795), (late, 13_062)):
         state = 21 if event == p.SEPARATES else 17
-        market.phases.apply(p.Status(1, None, state=state, event=event, sequence=sequence))
+        market.phases.apply(Status(1, None, state=state, event=event, sequence=sequence))
     assert market.phases.state_of(1).separated is final
     assert market.phases.state_of(1).state == (21 if final else 17)

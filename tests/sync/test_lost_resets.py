@@ -8,7 +8,7 @@ from market.event_builders import EventRow, build_events, define, statistic, sta
 from sync.test_channel import PETR4, VALE3, bids, channel_reset, events, snapshot, started, trust
 
 from umdf.market.families import LAST_PRICE, OPEN_INTEREST, SESSION_HIGH, SNAPSHOT, THEORETICAL_OPENING
-from umdf.market.phases import CLOSE, OPEN, PRE_OPEN
+from umdf.market.phase_tables import CLOSE, OPEN, PRE_OPEN
 from umdf.market.rows import Events, merge_events
 from umdf.sync.channel import Channel
 from umdf.sync.gaps import Gap

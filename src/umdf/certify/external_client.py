@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -27,16 +28,36 @@ from umdf.units import fix_timestamp
 
 UNIT = 10**9
 SENDING_TIME, MILLISECONDS = 52, 21  # characters of 20261119-10:30:00.000
-PATIENCE_S = 15.0  # of real time, for the client to write what was sent
+# For the client to write what was sent, in seconds of real time: at most, and without a new line.
+PATIENCE_S, STALL_S = 120.0, 15.0
+MOST_AHEAD_NS = 3 * UNIT  # of the exchange's clock, ahead of what the client has written
+POLL_S = 0.01
 Instruct = Callable[[dict[str, Any]], None]  # sends an instruction to the client
 
 
+@dataclass(frozen=True)
+class Clock:
+    """Real time, unless a test has its own."""
+
+    now_s: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
 class LoggedClient:
-    """Looks like our own client to whoever plays the script; the exchange runs at `speed` times real time."""
+    """Looks like our own client to whoever plays the script. The exchange runs at `speed` times real time, and not far
+    ahead of what a client has written: what its buffers have no room for would be lost."""
 
     def __init__(
-        self, log: Path, instruct: Instruct, stage: Stage, *, settle_s: float = 2.0, speed: float = 1.0
+        self,
+        log: Path,
+        instruct: Instruct,
+        stage: Stage,
+        *,
+        settle_s: float = 2.0,
+        speed: float = 1.0,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or Clock()
         self._log, self._instruct, self._stage = log, instruct, stage
         self._settle_s, self._speed = settle_s, speed
         self._position, self._line = 0, 0
@@ -48,19 +69,23 @@ class LoggedClient:
         self._publishers, self._is_connected = stage.exchange.publication.publishers, False
         self._last: dict[int, int] = defaultdict(int)  # sequence of the incremental stream, by channel
         self._written_until = ""  # SendingTime (52) of the newest message, to the millisecond
-        self._started = time.monotonic(), stage.exchange.now_ns
+        self._started = self._clock.now_s(), stage.exchange.now_ns
+        self._written_s = self._clock.now_s()  # when the log grew last
+        self._is_heard = False  # it has written something since it was connected
+        self._sent: deque[int] = deque()  # times of the exchange, after each of which it has sent something
+        self._polled = stage.exchange.now_ns, 0  # the last time, and the packets that had been sent
         self.troubles: list[str] = []
 
     # What the client is told
 
     def connect(self, *, starts_again: bool) -> None:
-        self._is_connected = bool(self._line)
+        self._is_connected, self._is_heard = bool(self._line), False
         self._instruct({"client": "connect", "starts_again": starts_again})
         self.settle()
 
     def disconnect(self) -> None:
         self._instruct({"client": "disconnect"})
-        self._is_connected = False
+        self._is_connected = self._is_heard = False
         self.settle()
 
     def log_on_to_history(self) -> None:
@@ -75,32 +100,47 @@ class LoggedClient:
 
     def wait_for_log(self, patience_s: float) -> None:
         """Until the client has written its first line."""
-        until = time.monotonic() + patience_s
+        until = self._clock.now_s() + patience_s
         while not self._line:
             self.settle()
-            if time.monotonic() > until:
+            if self._clock.now_s() > until:
                 raise ConfigError(f"{self._log}: nothing was written within {patience_s:g} s", "start the client")
         self._is_connected = True
 
     def poll(self) -> None:
-        """Wait until real time has caught up with the exchange, and read the log."""
-        began, first_ns = self._started
-        ahead_s = (self._stage.exchange.now_ns - first_ns) / UNIT / self._speed - (time.monotonic() - began)
+        """Wait until real time and the client have caught up with the exchange, and read the log."""
+        (began, first_ns), now_ns = self._started, self._stage.exchange.now_ns
+        ahead_s = (now_ns - first_ns) / UNIT / self._speed - (self._clock.now_s() - began)
         if ahead_s > 0:
-            time.sleep(ahead_s)
+            self._clock.sleep(ahead_s)
         self._read()
+        packets = sum(stream[3] for publisher in self._publishers for stream in publisher.sequences())
+        if packets > self._polled[1]:
+            self._sent.append(self._polled[0])
+        self._polled = now_ns, packets
+        must_have = 0
+        while self._sent and self._sent[0] <= now_ns - MOST_AHEAD_NS:
+            must_have = self._sent.popleft()
+        written_until = fix_timestamp(must_have, 9)[:MILLISECONDS]
+        while self._is_heard and self._written_until < written_until and not self._is_stalled:
+            self._clock.sleep(POLL_S)
+            self._read()
+
+    @property
+    def _is_stalled(self) -> bool:
+        return self._clock.now_s() - self._written_s > STALL_S
 
     def settle(self) -> None:
         """Give the client time to write what was sent until now: the exchange goes on meanwhile."""
-        began = time.monotonic()
+        began = self._clock.now_s()
         wanted = {publisher.settings.channel: publisher.sequences()[0][2] for publisher in self._publishers}
         sent_until = fix_timestamp(self._stage.exchange.now_ns, 9)[:MILLISECONDS]
 
         def has_all() -> bool:
             return self._written_until >= sent_until and all(self._last[each] >= wanted[each] for each in wanted)
 
-        while (waited_s := time.monotonic() - began) < self._settle_s or (
-            waited_s < PATIENCE_S and self._is_connected and not has_all()
+        while (waited_s := self._clock.now_s() - began) < self._settle_s or (
+            waited_s < (STALL_S if self._is_stalled else PATIENCE_S) and self._is_connected and not has_all()
         ):
             self._stage.exchange.advance(self._stage.exchange.now_ns + round(0.05 * UNIT * self._speed))
             self.poll()
@@ -114,6 +154,8 @@ class LoggedClient:
             return
         self._position += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if lines:
+            self._written_s, self._is_heard = self._clock.now_s(), self._is_connected
         for line in lines:
             self._line += 1
             if line.strip():

@@ -10,7 +10,7 @@ import numpy as np
 
 from umdf.book.views import ENTRY_DTYPE, Book, Level
 from umdf.market.families import NULL, PRICE_EXPONENT
-from umdf.market.phases import PHASES
+from umdf.market.phase_tables import PHASES
 from umdf.market.state import InstrumentView
 from umdf.market.statistics_view import mark_trades_seen
 from umdf.sync.channel import Channel

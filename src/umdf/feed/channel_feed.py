@@ -64,6 +64,8 @@ class ChannelTotals:
     filled: int = 0
     gaps: int = 0
     epochs: int = 0
+    early: int = 0  # packets that were applied to books as they were received
+    early_stops: dict[str, int] = field(default_factory=dict)  # by reason: the session had to process everything first
     lines: dict[str, LineQuality] = field(default_factory=dict)
 
 
@@ -141,6 +143,7 @@ class ChannelFeed:
     def advance(self, now_ns: int) -> None:
         """Apply everything that is in order, and do what is due by now."""
         if self.early is not None:
+            self._count_early(self.early)
             self.early.disarm()
         self.session.advance(now_ns)
         channel = self.channel
@@ -251,6 +254,13 @@ class ChannelFeed:
             quality = self._quality(number)
             for name, value in vars(counts).items():
                 setattr(quality, name, getattr(quality, name) + value)
+
+    def _count_early(self, early: EarlyBooks) -> None:
+        self.totals.early = early.packets
+        stops = self.totals.early_stops
+        if early.stops > sum(stops.values()):
+            reason = early.stop_reason.name.lower()
+            stops[reason] = stops.get(reason, 0) + 1
 
     def _quality(self, line_number: int) -> LineQuality:
         line = self._streams[line_number].name

@@ -23,6 +23,7 @@ from umdf.buffers import buffer_address
 from umdf.errors import UsageError
 from umdf.feed import early_books_kernel as k
 from umdf.feed.channel_feed import ChannelFeed, FeedSettings
+from umdf.feed.compilation import compile_all
 from umdf.feed.early_books import EarlyBooks, flow_table
 from umdf.feed.events import FeedEvent
 from umdf.feed.feed_lines import ChannelKey, FeedLine
@@ -32,6 +33,7 @@ from umdf.sync.stream_detection import StreamKind
 from umdf.transport.channels_file import ChannelAddresses
 from umdf.transport.udp_receiver import ReceivedPackets
 from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.sbe.loader import load as load_schema
 
 
@@ -57,6 +59,7 @@ class FeedClient:
         self._taps: dict[ChannelKey, Tap] = {}
         self._tapped: defaultdict[ChannelKey, tuple[list[FeedEvent], list[Events]]] = defaultdict(lambda: ([], []))
         self._now_ns = 0
+        self._fast_templates: dict[int, TemplateSet] = {}
         schemas, templates = {}, {}
         for channel in channels:
             own_sbe, own_fast = (channel.schema if channel.protocol == name else None for name in ("sbe", "fast"))
@@ -65,9 +68,15 @@ class FeedClient:
             schemas[own_sbe], templates[own_fast] = schema, template_set
             feed = ChannelFeed(channel, schema, template_set, settings)
             self.feeds[feed.key] = feed
+            if channel.protocol == "fast":
+                self._fast_templates[id(template_set)] = template_set
             if tap is not None:
                 self._taps[feed.key] = Tap(feed, schema, template_set, tap)
         self.unknown = 0  # packets of lines that no channel has
+
+    def warm(self) -> None:
+        """Load everything that is compiled, and compile what is not: otherwise the first packets wait for it."""
+        compile_all(self._fast_templates.values())
 
     def receive(self, packets: ReceivedPackets) -> None:
         names = packets.names

@@ -108,6 +108,7 @@ class Live:
         settings = settings or FeedSettings(keeps_joined=record is not None)
         self.client, self._now_ns = FeedClient(addresses, settings, tap), now_ns
         self.client.start_early_books()
+        self.client.warm()
         self.receiver = UdpReceiver(receiver_settings)
         self.replay = ReplaySource(replayer) if replayer is not None else None
         self._sources = [*sources, *([self.replay] if self.replay is not None else [])]

@@ -35,6 +35,12 @@ METRICS = (
     ("umdf_missing_total", COUNTER, "sequences of gaps when they were opened", lambda s: s.totals.missing),
     ("umdf_filled_total", COUNTER, "sequences that came after their gap was opened", lambda s: s.totals.filled),
     ("umdf_epochs_total", COUNTER, "numberings started", lambda s: s.totals.epochs),
+    (
+        "umdf_early_packets_total",
+        COUNTER,
+        "packets applied to books as they were received (SBE)",
+        lambda s: s.totals.early,
+    ),
     ("umdf_latency_seconds", GAUGE, "from sending to receiving the last unit", lambda s: _seconds(s.latency_ns)),
 )
 LINE_METRICS = ("delivered", "duplicates", "late", "quarantined", "set_aside", "conflicts")
@@ -51,6 +57,13 @@ def metrics_text(statuses: Sequence[ChannelStatus]) -> str:
         for state in FeedState
     ]
     lines += _family("umdf_state", GAUGE, "1 for the state of the channel", states)
+    name = "umdf_early_stops_total"
+    stops = [
+        f"{name}{_labels(status, reason=reason)} {count}"
+        for status in statuses
+        for reason, count in sorted(status.totals.early_stops.items())
+    ]
+    lines += _family(name, COUNTER, "times when everything received had to be processed first, by reason", stops)
     for field in LINE_METRICS:
         name = f"umdf_line_{field}_total"
         samples = [

@@ -1,88 +1,42 @@
 """Group phases and instrument states: which instruments follow their group, which are separated, and the state of each.
 
-Every rule is in the tables below; the diagram and the tables in docs/phases.md are generated from them. A group message
-never changes membership (legacy 14.6); the state of an instrument is its own while it is separated, else its group's.
+Every rule is in a table (`phase_tables`). A group message never changes membership (legacy 14.6); the state of an
+instrument is its own while it is separated, else its group's.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from umdf.market.instruments import Group
+from umdf.market.phase_history import IsUnbroken, PhaseHistory
+from umdf.market.phase_tables import (
+    DIFFERENT,
+    EQUAL,
+    FOLLOWING,
+    GROUP_MESSAGE,
+    INFER,
+    INSTRUMENT_MESSAGE,
+    KEEP,
+    NEW,
+    PRE_OPEN,
+    REGULAR,
+    REJOINS,
+    REMOVE,
+    SEPARATED,
+    SEPARATES,
+    SESSION_CHANGE,
+    SNAPSHOT_STATUS,
+    STORE,
+    UNKNOWN,
+)
 from umdf.market.statistics_kernel import AUCTION_ENDS, NEW_SESSION
-
-# 625 and 326 (11.1, 11.2): the group's name of a phase, the instrument's name of the same state.
-PAUSE, CLOSE, OPEN, PRE_CLOSE, UNKNOWN, PRE_OPEN, FINAL_CLOSING_CALL = 2, 4, 17, 18, 20, 21, 101
-PHASES = {
-    PAUSE: ("pause", "pause"),
-    CLOSE: ("close", "close"),
-    OPEN: ("open", "open"),
-    PRE_CLOSE: ("pre-close", "forbidden"),
-    UNKNOWN: ("unknown", "unknown"),
-    PRE_OPEN: ("pre-open", "reserved"),
-    FINAL_CLOSING_CALL: ("final closing call", "final closing call"),
-}
-REGULAR, NON_REGULAR = 1, 6  # 336
-SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
 
 BEFORE_ALL = -1  # a sequence before all others
 MAX_RESETS = 1 << 12
-MAX_HISTORY = 16  # phases of a group: a snapshot is older than the last message by a few at most
-# Membership. An instrument follows by default (11.2); one that was created during the session is unknown until its own
-# first status, whatever its group's messages say (7.1).
-FOLLOWING, SEPARATED, NEW = "following", "separated", "new"
-MEMBERSHIPS = (FOLLOWING, SEPARATED, NEW)
-# How 326 compares with the stored 625. A phase that is not known is different from every state.
-EQUAL, DIFFERENT = "equal", "different"
-RELATIONS = (EQUAL, DIFFERENT)
-# Effect on the instrument's own state.
-STORE, REMOVE, KEEP, INFER = "store 326", "remove 326", "keep", "remove 326, 625 is 326"
-
-# An instrument's own message (48 and 326): 1174, membership, relation → membership, what to do.
-Transition = tuple[str, str]
-INSTRUMENT_MESSAGE: dict[tuple[int | None, str, str], Transition] = {
-    # With the event nothing is inferred (11); the phase may be inferred from a rejoin (11 NOTE).
-    **{(SEPARATES, m, r): (SEPARATED, STORE) for m in MEMBERSHIPS for r in RELATIONS},
-    **{(REJOINS, m, r): (FOLLOWING, INFER) for m in MEMBERSHIPS for r in RELATIONS},
-    # A feed without the event: the first table of legacy 14.6. New counts as following, as by default.
-    (None, SEPARATED, EQUAL): (FOLLOWING, REMOVE),
-    (None, SEPARATED, DIFFERENT): (SEPARATED, STORE),
-    (None, FOLLOWING, EQUAL): (SEPARATED, STORE),
-    (None, FOLLOWING, DIFFERENT): (SEPARATED, STORE),
-    (None, NEW, EQUAL): (SEPARATED, STORE),
-    (None, NEW, DIFFERENT): (SEPARATED, STORE),
-    # Another event (4: the session changes) replaces 101 and 102 and leaves membership unchanged.
-    (SESSION_CHANGE, SEPARATED, EQUAL): (SEPARATED, STORE),
-    (SESSION_CHANGE, SEPARATED, DIFFERENT): (SEPARATED, STORE),
-    **{(SESSION_CHANGE, FOLLOWING, r): (FOLLOWING, KEEP) for r in RELATIONS},
-    # As a new instrument's first status it still ends the unknown state (7.1), with what a snapshot's would say.
-    (SESSION_CHANGE, NEW, EQUAL): (FOLLOWING, REMOVE),
-    (SESSION_CHANGE, NEW, DIFFERENT): (SEPARATED, STORE),
-}
-# A group's message (1151 and 625): the second table of legacy 14.6. 625 is stored in every case.
-GROUP_MESSAGE: dict[tuple[str, str], str] = {
-    (SEPARATED, EQUAL): SEPARATED,
-    (SEPARATED, DIFFERENT): SEPARATED,
-    (FOLLOWING, EQUAL): FOLLOWING,
-    (FOLLOWING, DIFFERENT): FOLLOWING,
-    (NEW, EQUAL): NEW,
-    (NEW, DIFFERENT): NEW,
-}
-# A snapshot's status (11.4: 625 and 326 may come together), and the first one after a channel reset, when the states of
-# all instruments are sent again (13.9). It replaces what was known of the instrument, so membership does not matter;
-# without the event, a state that differs from the phase is a separated one.
-SNAPSHOT_STATUS: dict[tuple[int | None, str], Transition] = {
-    **{(SEPARATES, r): (SEPARATED, STORE) for r in RELATIONS},
-    **{(REJOINS, r): (FOLLOWING, INFER) for r in RELATIONS},
-    (None, EQUAL): (FOLLOWING, REMOVE),
-    (None, DIFFERENT): (SEPARATED, STORE),
-    (SESSION_CHANGE, EQUAL): (FOLLOWING, REMOVE),
-    (SESSION_CHANGE, DIFFERENT): (SEPARATED, STORE),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +80,6 @@ class _StoredState:
     resets: int = 0  # channel resets before its last status
     sequence: int = BEFORE_ALL  # what is stored is right as of this sequence
     is_certain: bool = True  # of an instrument: whether it is certain that it follows its group, or that it does not
-    history: list[tuple[int, int]] = field(default_factory=list)  # of a group: earlier phases, and since which sequence
 
 
 _NO_STATE = _StoredState()
@@ -149,6 +102,10 @@ class Phases:
         self._instruments = instruments
         self._group_states: dict[Group, _StoredState] = {}
         self._instrument_states: dict[int, _StoredState] = {}
+        self._histories: dict[Group, PhaseHistory] = {}
+        # Statuses of snapshots that tell whether an instrument follows its group only beside the phase that the group
+        # was in then, which is not known yet.
+        self._uncompared: dict[int, Status] = {}
         self._resets = 0
         # Whether messages were lost since the last channel reset: without 1174 nobody knows then what a status means,
         # because after a channel reset, which may be among them, it does not separate the instrument.
@@ -175,17 +132,21 @@ class Phases:
             if BEFORE_ALL < sequence <= self.sequence_of_instrument(instrument_id):
                 continue
             self._instrument_states[instrument_id] = _StoredState(membership=NEW, resets=self._resets)
+            self._uncompared.pop(instrument_id, None)
 
     def remove(self, instrument_ids: Iterable[int]) -> None:
         for instrument_id in instrument_ids:
             self._instrument_states.pop(instrument_id, None)
+            self._uncompared.pop(instrument_id, None)
 
     def start_snapshot(self, instrument_id: int, sequence: int | None = None) -> None:
         """A snapshot, as of a sequence, replaces the state; if it has none, the instrument follows its group. A later
         status of the instrument stays."""
         own = self._instrument_states.get(instrument_id)
-        is_later = own is not None and sequence is not None and own.sequence > sequence
-        if own is not None and own.membership == SEPARATED and not is_later:
+        if own is None or (sequence is not None and own.sequence > sequence):
+            return
+        self._uncompared.pop(instrument_id, None)
+        if own.membership == SEPARATED:
             del self._instrument_states[instrument_id]
 
     # Statuses.
@@ -221,7 +182,7 @@ class Phases:
         stored = self._group_states.setdefault(group, _StoredState())
         is_old = stored.last_status_ts is not None and (status.ts is None or status.ts < stored.last_status_ts)
         if status.sequence is not None:
-            self.note_phase(group, status.sequence, phase)
+            self._history(group).note(status.sequence, phase, is_change=not status.is_snapshot)
             if status.sequence < stored.sequence:  # a snapshot, or an update that waited for one
                 return []
             stored.sequence = status.sequence
@@ -262,27 +223,56 @@ class Phases:
                 own.membership = FOLLOWING
             return resets
         phase = UNKNOWN if group is None else self._phase_as_of(group, status)
-        if status.is_snapshot or status.event in (None, SEPARATES, REJOINS):
-            is_explicit = status.event in (SEPARATES, REJOINS)
-            is_known = phase not in (None, UNKNOWN)  # what 326 is compared with
-            own.is_certain = is_explicit or (is_known and (status.is_snapshot or not self.has_losses))
+        is_explicit, is_known = status.event in (SEPARATES, REJOINS), phase not in (None, UNKNOWN)
+        is_restated = status.is_snapshot or own.resets < self._resets  # it says all, whatever was known before
+        self._uncompared.pop(instrument_id, None)
+        if status.is_snapshot:
+            if status.sequence is None or status.phase is not None or is_explicit:
+                own.is_certain = is_explicit or is_known
+            else:
+                self._uncompared[instrument_id], own.is_certain = status, False
+        elif status.event in (None, SEPARATES, REJOINS):
+            is_comparable = is_known and not self.has_losses and (is_restated or own.is_certain)
+            own.is_certain = is_explicit or is_comparable
         relation = EQUAL if status.state == phase else DIFFERENT
         event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
-        if status.is_snapshot or own.resets < self._resets:
+        if is_restated:
             membership, action = SNAPSHOT_STATUS[event, relation]
         else:
             membership, action = INSTRUMENT_MESSAGE[event, own.membership, relation]
         own.membership, own.resets = membership, self._resets
         if action == INFER and group is not None and status.phase is None and relation == DIFFERENT:
             resets += self._set_phase(group, status.state, status)
-        if action == STORE:
+        self._store_own(own, action, status)
+        if action != KEEP:
+            own.since = before.since if self.state_of(instrument_id).state == before.state else status.ts
+        return resets
+
+    def _store_own(self, own: _StoredState, action: str, status: Status) -> None:
+        if action == STORE and status.state is not None:
             own.state, own.session, own.ts_open = status.state, status.session or REGULAR, status.ts_open
         elif action in (REMOVE, INFER):
             own.state, own.session, own.ts_open = UNKNOWN, None, None
         if action != KEEP:
             own.last_status_ts = status.ts
-            own.since = before.since if self.state_of(instrument_id).state == before.state else status.ts
-        return resets
+
+    def compare_statuses(self, is_unbroken: IsUnbroken, instrument_ids: Iterable[int] | None = None) -> None:
+        """Find out whether instruments (default: all) follow their groups, of which a snapshot's status was received
+        before the phase that the group was in then."""
+        if not self._uncompared:
+            return
+        for instrument_id in [*self._uncompared] if instrument_ids is None else instrument_ids:
+            status, group = self._uncompared.get(instrument_id), self._instruments.group_of(instrument_id)
+            if status is None or status.sequence is None or group is None:
+                continue
+            phase = self._history(group).as_of(status.sequence, is_unbroken)
+            if phase not in (None, UNKNOWN):
+                own = self._instrument_states[instrument_id]
+                relation = EQUAL if status.state == phase else DIFFERENT
+                own.membership, action = SNAPSHOT_STATUS[None, relation]
+                self._store_own(own, action, status)
+                own.is_certain = True
+                del self._uncompared[instrument_id]
 
     def _phase_as_of(self, group: Group, status: Status) -> int | None:
         """The phase that a status is to be compared with: a snapshot, or an update that waited for one, may be older
@@ -292,16 +282,16 @@ class Phases:
             return status.phase
         if status.sequence is None or status.sequence >= stored.sequence:
             return stored.state
-        return next((phase for since, phase in reversed(stored.history) if since <= status.sequence), None)
+        return self._history(group).last_until(status.sequence)
 
     # What is known as of which sequence.
 
-    def note_phase(self, group: Group, sequence: int, phase: int) -> None:
-        """The group was in this phase as of a sequence, perhaps an earlier one."""
-        history = self._group_states.setdefault(group, _StoredState()).history
-        if (sequence, phase) not in history:
-            insort(history, (sequence, phase))
-            del history[:-MAX_HISTORY]
+    def _history(self, group: Group) -> PhaseHistory:
+        return self._histories.setdefault(group, PhaseHistory())
+
+    def note_phase(self, group: Group, after: int, until: int, phase: int, is_unbroken: IsUnbroken) -> None:
+        """A snapshot loop showed the phase of the group as of one of these sequences."""
+        self._history(group).note_shown(after, until, phase, is_unbroken)
 
     def is_certain(self, instrument_id: int) -> bool:
         own = self._instrument_states.get(instrument_id, _NO_STATE)
@@ -319,8 +309,12 @@ class Phases:
         for stored in self._group_states.values():
             if stored.sequence >= sequence or is_for_groups:
                 stored.sequence = min(stored.sequence, sequence - 1)
+        if is_for_groups:
+            for history in self._histories.values():
+                history.forget_from(sequence)
         for instrument_id, own in self._instrument_states.items():
             if own.sequence >= sequence or instrument_id in instrument_ids:
+                own.is_certain &= not is_for_groups  # it may have been compared with a phase that was not right
                 own.sequence = min(own.sequence, sequence - 1)
 
     def verify_group(self, group: Group, sequence: int) -> None:
@@ -379,9 +373,7 @@ class Phases:
         self._resets = int(str(resets))
 
 
-_STORED_FIELDS = [
-    name for name in _StoredState.__dataclass_fields__ if name not in ("sequence", "is_certain", "history")
-]
+_STORED_FIELDS = [name for name in _StoredState.__dataclass_fields__ if name not in ("sequence", "is_certain")]
 
 
 def _state_to_tuple(place: _StoredState) -> tuple[object, ...]:

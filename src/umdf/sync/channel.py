@@ -158,6 +158,7 @@ class Channel:
         self._definitions.note(part)
         self.messages += len(part.rows("mbo"))
         self._updates.retry(waiting)
+        self.phases.compare_statuses(self.gaps)
         self._use_snapshots()
 
     def contradict(self, sequence: int, events: Events | None, ts_recv: int = NULL) -> None:
@@ -179,7 +180,8 @@ class Channel:
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
         definitions = {"definition": self._definitions.newer_listed(events.rows("definition"), events.units)}
-        self._updates.apply_state(events.take(definitions), "instruments")
+        changes = self._updates.apply_state(events.take(definitions), "instruments")
+        self.phases.compare_statuses(self.gaps, changes.added)
 
     def apply_list(self, found: InstrumentList) -> None:
         """A complete list of the instrument stream. After a gap, what it lacks was deleted (7.3). What was heard of
@@ -318,6 +320,7 @@ class Channel:
         ):
             phases = replace(phases, after=max(phases.after, lost_until))
         self._updates.suspect_members(self.phases.apply_snapshot(phases, self.gaps), self.sequence)
+        self.phases.compare_statuses(self.gaps)
 
     def _is_needed(self, snapshots: Snapshots, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these snapshots their books can use: not those that are older than the book, or that a healthy book
@@ -379,6 +382,7 @@ class Channel:
             number = self.trust.number_of(instrument_id, bool(lending[row]))
             self.trust.set_recovered(number, int(last_rpt_seq[row]), sequences[instrument_id])
             self.phases.verify_instrument(instrument_id, sequences[instrument_id])
+        self.phases.compare_statuses(self.gaps, sequences)
         self._updates.waiting.forget_dropped(sequences)
         self._updates.retry(sequences, sequences)
         self.recovered += len(sequences)

@@ -108,6 +108,11 @@ class GapLedger:
         at = bisect_right(self._first, sequence) - 1
         return at >= 0 and self._last[at] >= sequence
 
+    def is_unbroken(self, first: int, last: int) -> bool:
+        """Whether nothing is missing behind a sequence and up to another one."""
+        at = bisect_right(self._last, first)
+        return at == len(self._last) or self._first[at] > last
+
     def fill(self, sequence: int) -> bool:
         """A missing unit has arrived; returns whether it was missing."""
         if not self.is_missing(sequence):

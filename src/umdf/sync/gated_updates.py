@@ -16,7 +16,8 @@ from umdf.book.engine import Books
 from umdf.book.memory_layout_kernel import VENUE_LENDING
 from umdf.market.families import NULL
 from umdf.market.instruments import Group
-from umdf.market.phases import BEFORE_ALL, SESSION_CHANGE
+from umdf.market.phase_tables import SESSION_CHANGE
+from umdf.market.phases import BEFORE_ALL
 from umdf.market.rows import Events, Rows, no_units
 from umdf.market.state import BatchChanges, MarketState, Stream
 from umdf.market.statistics import StatisticReset

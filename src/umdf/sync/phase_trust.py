@@ -13,7 +13,7 @@ import numpy as np
 
 from umdf.market.families import NULL
 from umdf.market.instruments import Group
-from umdf.market.phases import CLOSE, FINAL_CLOSING_CALL, PRE_CLOSE, PRE_OPEN, UNKNOWN
+from umdf.market.phase_tables import CLOSE, FINAL_CLOSING_CALL, PRE_CLOSE, PRE_OPEN, UNKNOWN
 from umdf.market.rows import Events
 from umdf.market.state import MarketState, read_statuses
 from umdf.market.statistics_kernel import NEW_SESSION
@@ -39,14 +39,12 @@ class PhaseTrust:
             phase, known = status.state if status.phase is None else status.phase, self._state.phases
             if group is None or phase is None:
                 continue
+            known.note_phase(group, after, until, phase, gaps.is_unbroken)
             if known.sequence_of_group(group) > after:
-                if known.sequence_of_group(group) > until:
-                    known.note_phase(group, until, phase)
-                continue  # otherwise nobody knows whether the message or the snapshot loop is newer
+                continue  # nobody knows whether the message or the snapshot loop is newer
             before = known.phase_of(group)
             if before != UNKNOWN and self._lost_reset(group, gaps):
                 surprised.append(group)
-            known.note_phase(group, until, phase)
             if phase != before:
                 self._state.apply(phases.events.take({"status": np.arange(len(rows)) == row}), "snapshot")
                 if before != UNKNOWN and group not in surprised:
@@ -72,6 +70,10 @@ class PhaseTrust:
     def verify_instrument(self, instrument_id: int, sequence: int) -> None:
         """A snapshot of this sequence had the state of the instrument."""
         self._state.phases.verify_instrument(instrument_id, sequence)
+
+    def compare_statuses(self, gaps: GapLedger, instrument_ids: Iterable[int] | None = None) -> None:
+        """Find out whether instruments (default: all) follow their groups, if a snapshot has left it open."""
+        self._state.phases.compare_statuses(gaps.is_unbroken, instrument_ids)
 
     def needs_snapshot(self, instrument_id: int, gaps: GapLedger) -> bool:
         """Whether only a snapshot can tell what the instrument's own state is."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.market.families import NULL
-from umdf.market.phases import SESSION_CHANGE
+from umdf.market.phase_tables import SESSION_CHANGE
 from umdf.market.rows import Events
 from umdf.sync.snapshots import GroupPhases, Snapshots
 

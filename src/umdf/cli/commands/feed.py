@@ -72,6 +72,7 @@ def feed(
     printer = printer_of(ctx)
     settings = FeedSettings(keeps_joined=keep_joined or record is not None)
     receiver_settings = ReceiverSettings(buffer_bytes=buffer_mib << 20)
+    _announce_compilation(printer)
     live = Live(channels, only=only or (), record=record, settings=settings, receiver_settings=receiver_settings)
     with live, _ending_on_signals(live), _open_log(log) as log_file:
         _print_notices(printer, live)
@@ -87,6 +88,19 @@ def feed(
         failure = live.recorder.failure if live.recorder is not None else ""
     if failure:
         raise CaptureError(f"recording stopped: {failure}", "what was written before is complete")
+
+
+def _announce_compilation(printer: Printer) -> None:
+    """Nothing is received before everything is compiled, which may take minutes after an installation or an update."""
+    from umdf.feed.compilation import uncompiled_kernels
+
+    if count := uncompiled_kernels():
+        text = f"compiling {count} kernels: once, it takes up to some minutes; then the channels are joined"
+        if printer.json:
+            print_json({"type": "starting", "ts_ns": time.time_ns(), "text": text})
+        else:
+            print_escaped(text)
+        sys.stdout.flush()
 
 
 @contextmanager

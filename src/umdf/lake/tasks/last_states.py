@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from umdf.lake.tasks.instrument_list import InstrumentList
 from umdf.market.families import NULL, NULL_I16
 from umdf.market.instruments import Group
-from umdf.market.phases import REJOINS, SEPARATES, UNKNOWN, Phases, Status
+from umdf.market.phase_tables import REJOINS, SEPARATES, UNKNOWN
+from umdf.market.phases import Phases, Status
 from umdf.market.rows import Events, Numbers
 from umdf.market.state import read_statuses
 

@@ -19,7 +19,7 @@ import numpy as np
 from umdf.book.engine import Books
 from umdf.book.state import BooksState
 from umdf.errors import UmdfError
-from umdf.market import instruments, phases, rows, state, statistics
+from umdf.market import instruments, phase_history, phases, rows, state, statistics
 from umdf.market.families import FAMILIES, Family
 from umdf.sync import (
     arrivals,
@@ -79,7 +79,8 @@ ALL_ATTRIBUTES = (
     definition_trust.DefinitionTrust, gaps.Gap, gaps.GapCause, gaps.GapLedger, gaps.LossTimes,
     gated_updates.GatedUpdates,
     instruments.Definition, instruments.DefinitionHistory, list_loops.InstrumentList, list_loops.ListLoops,
-    list_loops._Loop, look_ahead.LookAhead, phase_trust.PhaseTrust, phases.Phases, phases._StoredState, Protocol,
+    list_loops._Loop, look_ahead.LookAhead, phase_history.PhaseHistory, phase_trust.PhaseTrust, phases.Phases,
+    phases._StoredState, phases.Status, Protocol,
     raw_units.RawUnits, reassembly.Arrival, reassembly.CompletedMessage, reassembly.DroppedMessage, reassembly.Limits,
     reassembly.MessageKey, reassembly.OpenMessage, reassembly.Reassembler, rows.Events, rows.RepeatingGroup, rows.Rows,
     rows.Units, snapshot_queue.SnapshotQueue, snapshot_queue._Waiting, snapshot_stream.EarlySnapshots,
