@@ -264,7 +264,9 @@ class _BatchReplay:
         book = self.rows.book if some is None else self.rows.book[some]
         times = self.times if some is None else self.times[some]
         flags = chosen.column("flags")
-        ends = self.is_end if some is None else self.is_end[some]
+        # Events end with the rows of a book, which a snapshot may divide: what follows are those of another book.
+        ends = np.append(book[1:] != book[:-1], True)
+        ends |= self.is_end if some is None else self.is_end[some]
         chosen = Rows(chosen.family, chosen.unit, chosen.msg_index, chosen.entry_index, dict(chosen.columns))
         chosen.columns["flags"] = np.where(ends, flags | LAST, flags & ~LAST).astype(np.int32)
         base = self.replay.books.rows_applied
