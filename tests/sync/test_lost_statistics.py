@@ -48,3 +48,16 @@ def test_after_a_loss_the_next_message_of_a_group_leaves_the_statistics_of_its_m
     channel.apply_snapshots(snapshot(PETR4, 46, 41, *range(1, 42)))
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
     assert apply_phase(47) == TrustLevel.HEALTHY
+
+
+def test_trades_may_be_missing_from_a_book_that_a_snapshot_brings_back_as_it_was():
+    """An Empty Book was lost, and what followed has come to the same orders and RptSeq."""
+    orders = (PETR4, 1, 10), (PETR4, 2, 11), (PETR4, 3, 12)
+    channel = started(1, *orders)
+    assert not channel.trades_incomplete(PETR4)
+    channel.open_gap(Gap(1, 4, 5, 0))
+    channel.apply(events(6, (PETR4, 2, 11)))
+    channel.apply_snapshots(snapshot(PETR4, 7, 3, 10, 11, 12))
+    channel.apply(events(7, (VALE3, 1, 20)))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+    assert channel.trades_incomplete(PETR4)
