@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ from lake.captures import day, files_of, hashes, ingest, rows
 from lake.damaged_days import market
 from lake.second_epoch import FILE_HEADER, PACKET, PAYLOAD, RECORD, SECOND_NS
 
+from umdf.lake.books.replay import BookReplay, ReplayResult
 from umdf.lake.commit.day_continuity import continued_days
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.query.lake import Lake
 from umdf.lake.report.day_report import COMPLETE, day_report
 from umdf.lake.tasks.gather import LONE_RESTART
-from umdf.market.families import JOINED, MAYBE_BAD_BOOK
+from umdf.market.families import JOINED, LAST, MAYBE_BAD_BOOK
 
 TEMPLATE, GROUP_PHASE, EMPTY_BOOK, NEXT_SEQUENCE, LAST_VERSION = 6, 10, 9, 12, 32
 SNAPSHOT_HEADER = 30
+ORDER_TEMPLATES, INDICATOR = (50, 51), 12 + 8  # MatchEventIndicator
 DAY_NS = 86_400 * SECOND_NS
 KEY = ("seq_version", "sequence", "msg_index", "entry_index", "instrument_id")
 
@@ -271,3 +274,41 @@ def test_days_of_one_numbering_continue_each_other_in_any_order(whole: tuple[Pat
     [(continued, channel)] = continued_days(snapshot)
     bars = Lake(tmp_path / "reversed").get_range("ohlcv_1d", None, exclude_stale=True).to_arrow()
     assert channel == 72 and continued in bars.column("trading_date").to_pylist()
+
+
+def test_a_snapshot_within_an_event_leaves_the_books_apart(
+    whole: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event's end is marked on another instrument, and the next update of the first is lost: its event has no end
+    when a snapshot is compared with it, and the rows that follow in the task are those of another book."""
+    checked, updates = defaultdict(list), defaultdict(list)
+    for row in rows(whole[1], "book_check"):
+        checked[row["instrument_id"]].append(row["last_sequence"])
+    for row in rows(whole[1], "mbo"):
+        updates[row["instrument_id"]].append(row["sequence"])
+    unmarked, lost = set[int](), set[int]()
+    for row in rows(whole[1], "mbp_1"):
+        number, sequence = row["instrument_id"], row["sequence"]
+        following = min((at for at in updates[number] if at > sequence), default=sequence)
+        if any(sequence <= at < following for at in checked[number]):
+            unmarked.add(sequence)
+            lost.add(following)
+
+    def change(packets: list[Packet]) -> list[Packet]:
+        for packet in packets:
+            for at, template in packet.messages:
+                if packet.number in unmarked and template in ORDER_TEMPLATES and "incremental" in packet.line:
+                    packet.frame[at + INDICATOR] &= ~LAST
+        return [packet for packet in packets if "incremental" not in packet.line or packet.number not in lost]
+
+    results: list[tuple[BookReplay, ReplayResult]] = []
+    apply = BookReplay.apply
+
+    def applied(self: BookReplay, *rows: Any, **more: Any) -> ReplayResult:
+        results.append((self, apply(self, *rows, **more)))
+        return results[-1][1]
+
+    monkeypatch.setattr(BookReplay, "apply", applied)
+    check_nothing_wrong_is_unmarked(whole, damaged(whole, tmp_path, change))
+    for replay, result in results:
+        assert replay.ids[result.ladder_book >> 1].tolist() == result.ladders["instrument_id"].tolist()

@@ -40,6 +40,7 @@ def trust_after(*rows: Row) -> list[str]:
         trust.STATES: np.zeros((1, trust.STATE_COLUMNS), np.int64),
         trust.BAD: np.zeros(count, np.uint8),
         trust.LOST_FROM: np.zeros(count, np.int64),
+        trust.LOST_UPDATES: np.zeros(count, np.int64),
         trust.ANSWERS: np.zeros(count, np.uint8),
     }
     arguments = np.zeros(trust.TRUST_ARGUMENTS, np.int64)

@@ -302,6 +302,16 @@ def test_a_snapshot_recovers_nothing_if_updates_after_it_were_dropped_for_lack_o
     assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4)[0] == 139
 
 
+def test_a_snapshot_from_before_updates_that_were_all_dropped_recovers_nothing():
+    channel = started(500, (PETR4, 40, 10))
+    channel._updates.waiting.max_bytes = 0
+    channel.apply(events(501, (PETR4, 41, 41), (PETR4, 42, 42)))
+    channel.apply_snapshots(snapshot(PETR4, 501, 41, 7))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE
+    channel.apply_snapshots(snapshot(PETR4, 502, 42, 8))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [8]
+
+
 def test_an_impossible_update_makes_the_book_stale_and_what_follows_waits():
     channel = started(1, (PETR4, 1, 10))
     twice = events(2, (PETR4, 2, 10), (PETR4, 3, 11))  # order 10 is already there

@@ -11,7 +11,7 @@ import numpy as np
 
 from umdf.book.memory_layout_kernel import ACTION_CLEAR, F_SNAPSHOT, SIDE_NEITHER, get, put
 from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, store_i64, store_u8
-from umdf.sync.rpt_seq_kernel import OLD, SEEMS_TO_FOLLOW, UPDATES_MISSING, compare_rpt_seq
+from umdf.sync.rpt_seq_kernel import OLD, SEEMS_TO_FOLLOW, SHORT_HISTORY, UPDATES_MISSING, compare_rpt_seq
 
 NULL = -(1 << 63)
 # State of a book: its last RptSeq, whether it is stale or unverified, the number of gaps it knows, the time of
@@ -22,6 +22,7 @@ UNSEEN, ACTIVE, DELETED = range(3)  # values of S_SEEN; DELETED: no more updates
 UNVERIFIED, AMBIGUOUS = 1, 2  # values of S_UNVERIFIED; AMBIGUOUS: RptSeq followed, but that proves nothing
 IS_STALE, IS_UNVERIFIED = 1, 2  # bits of `trust_bits`
 UNKNOWN_START = NULL + 1  # start of a loss window: unknown
+UNKNOWN_COUNT = 1 << 40  # of updates that are missing: any number
 
 
 @inlined
@@ -57,14 +58,22 @@ def empty_book(s, rpt_seq):
 
 
 @inlined
+def missing_updates(known, rpt_seq):
+    """How many updates are missing if one with this RptSeq came after `known`. An Empty Book, which restarts RptSeq
+    (4.2.9), may be among them if the number is lower, or if the book had a short history."""
+    return rpt_seq - known - 1 if known > SHORT_HISTORY and rpt_seq > known else np.int64(UNKNOWN_COUNT)
+
+
+@inlined
 def trust_bits(s):
     """0 if the book is healthy."""
     return (IS_STALE if get(s, S_STALE) != 0 else 0) | (IS_UNVERIFIED if get(s, S_UNVERIFIED) != 0 else 0)
 
 
 # Arguments of `track_trust`.
-ROWS, BOOK, ACTION, SIDE, FLAGS, RPT_SEQ, OUTCOMES, GAPS, TIMES, STATES, BAD, LOST_FROM, ANSWERS = range(13)
-TRUST_ARGUMENTS = 13
+ROWS, BOOK, ACTION, SIDE, FLAGS, RPT_SEQ, OUTCOMES, GAPS, TIMES, STATES = range(10)
+BAD, LOST_FROM, LOST_UPDATES, ANSWERS = range(10, 14)
+TRUST_ARGUMENTS = 14
 # Bits of ANSWERS: updates are missing; the gaps of an unverified book are answered; the book was emptied, which
 # answers everything.
 MISSED, ANSWERED, EMPTIED = 1, 2, 4
@@ -73,16 +82,17 @@ IS_SYNTHETIC, IS_DELETED = 1 << 29, 1 << 30
 
 
 @inlined
-def _mark_loss(t, s, i):
-    """Record a loss between the last row and this one."""
+def _mark_loss(t, s, i, updates):
+    """Record a loss of so many updates between the last row and this one."""
     store_i64(get(t, LOST_FROM), 8 * i, get(s, S_TS) if get(s, S_SEEN) != UNSEEN else np.int64(UNKNOWN_START))
+    store_i64(get(t, LOST_UPDATES), 8 * i, np.int64(updates))
 
 
 @kernel
 def track_trust(t):
     """Rows of many books, grouped by book and in wire order. For each: whether its book may be wrong after it (BAD),
-    since when updates are missing before it, and its answers to gaps (ANSWERS): GAPS comes in as the number of gaps
-    before the row, and becomes the first gap that the row answers.
+    since when updates are missing before it (LOST_FROM) and how many (LOST_UPDATES), and its answers to gaps (ANSWERS):
+    GAPS comes in as the number of gaps before the row, and becomes the first gap that the row answers.
     """
     for i in range(get(t, ROWS)):
         s = get(t, STATES) + 8 * STATE_COLUMNS * np.int64(load_i32(get(t, BOOK), 4 * i))
@@ -94,13 +104,14 @@ def track_trust(t):
         unverified, missed, emptied = get(s, S_UNVERIFIED) != 0, False, False
         store_i64(get(t, GAPS), 8 * i, get(s, S_FIRST_GAP) if unverified else gaps)
         rpt_seq, snapshot = load_i64(get(t, RPT_SEQ), 8 * i), flags & F_SNAPSHOT != 0
+        known = get(s, S_RPT_SEQ)
         if load_u8(get(t, ACTION), i) == ACTION_CLEAR and load_u8(get(t, SIDE), i) == SIDE_NEITHER:
             emptied = True
             empty_book(s, rpt_seq if snapshot else np.int64(NULL))
         elif rpt_seq != NULL and not snapshot:
             missed = add_update(s, rpt_seq) == UPDATES_MISSING
         if missed or (emptied and unverified):
-            _mark_loss(t, s, i)
+            _mark_loss(t, s, i, missing_updates(known, rpt_seq) if missed else np.int64(UNKNOWN_COUNT))
         if load_i8(get(t, OUTCOMES), i) < 0:  # an impossible row, or an unknown action
             put(s, S_STALE, 1)
         store_u8(get(t, BAD), i, np.uint8(trust_bits(s)))

@@ -119,12 +119,11 @@ class BookDayBuilder:
         lost = stored.sections["loss_windows"]
         self.loss_windows.append(np.stack([lost.owners(book), lost.records["since"], lost.records["until"]], axis=1))
         published = stored.sections["published"]
-        has_statistics = np.flatnonzero(published.counts)
-        values = published.records["value"].reshape(len(has_statistics), -1)
+        owner = instrument_index[np.flatnonzero(published.counts)]
+        values = published.records["value"].reshape(len(owner), -1)
         width = self.published.to_rows().shape[1]
-        self.published.restore(instrument_index[has_statistics], values[:, :width])
-        if values.shape[1] > width:  # a state of an older umdf has no totals
-            self.trade_totals.restore(instrument_index[has_statistics], values[:, width:])
+        self.published.restore(owner, values[:, :width])
+        self.trade_totals.restore(owner, values[:, width:])
 
     def advance(
         self,
@@ -160,7 +159,8 @@ class BookDayBuilder:
         times = event_times(mbo.rows, mbo.units) if len(mbo) else np.empty(0, np.int64)
         mbo_rows_before, trade_bad = self._book_trust_at(mbo, result, trades)
         _, statistic_bad = self._book_trust_at(mbo, result, statistics)
-        self._add_losses([*self.replay.ended_losses, result.loss_windows])
+        self._add_ended_losses()
+        self._add_losses(result.loss_windows)
         staged = np.flatnonzero(~mbo.is_synthetic) if mbo.is_synthetic is not None else None
         books = mbo.book if staged is None else mbo.book[staged]
         bad = result.bad if staged is None else result.bad[staged]
@@ -178,8 +178,7 @@ class BookDayBuilder:
         self._record_resets(mbo, result)
         if len(statistics):
             self.published.update(statistics)
-        if len(trades) or len(statistics):
-            self.trade_totals.update(trades, statistics)
+        self.trade_totals.update(trades, statistics, result.lost_updates)
         if len(trades):
             self.intervals.add_trades(bars.trade_records(trades))
         for name, seconds in BBO_INTERVALS_S.items():
@@ -189,12 +188,17 @@ class BookDayBuilder:
             mbo, staged, result, trades, mbo_rows_before, trade_bad, statistics, statistic_bad, snapshots
         )
 
-    def _add_losses(self, losses: list[Numbers]) -> None:
+    def _add_ended_losses(self) -> None:
+        """What was lost at the end of epochs that are over."""
+        for lost in self.replay.ended_losses:
+            self._add_losses(lost)
+            self.trade_totals.add_losses(lost[:, L_BOOK] >> 1, int(lost[:, L_UNTIL].max(initial=NULL)))
         self.replay.ended_losses = []
-        for loss_windows in losses:
-            self.loss_windows.append(loss_windows)
-            self.intervals.check_losses(loss_windows[:, L_BOOK] >> 1, loss_windows[:, L_SINCE])
-            np.add.at(self.loss_counts, loss_windows[:, L_BOOK], 1)
+
+    def _add_losses(self, loss_windows: Numbers) -> None:
+        self.loss_windows.append(loss_windows)
+        self.intervals.check_losses(loss_windows[:, L_BOOK] >> 1, loss_windows[:, L_SINCE])
+        np.add.at(self.loss_counts, loss_windows[:, L_BOOK], 1)
 
     def _tables(
         self,
@@ -295,7 +299,7 @@ class BookDayBuilder:
         """The tables of the whole day, as far as they are new or open. `final_before_ns`: no earlier events will come;
         None: no more events at all."""
         self.replay.finish()
-        self._add_losses(self.replay.ended_losses)
+        self._add_ended_losses()
         loss_windows, instrument_count = loss_windows_by_instrument(self.replay, self.loss_windows), len(self.ids)
         final_minute_ns = NO_END if final_before_ns is None else final_before_ns // MINUTE_NS * MINUTE_NS
         final_before = np.full(instrument_count, final_minute_ns)
@@ -303,15 +307,13 @@ class BookDayBuilder:
             unverified = loss_windows[loss_windows[:, L_UNTIL] == NO_END]
             since = np.maximum(unverified[:, L_SINCE], 0)  # it may be unknown
             np.minimum.at(final_before, unverified[:, L_BOOK], since // MINUTE_NS * MINUTE_NS)
-        unverified_bars = self.trade_totals.unverified_bars(loss_windows)
-        is_new = self.trade_totals.found_now[unverified_bars[:, 0]]
-        self.intervals.check_losses(unverified_bars[is_new, L_BOOK], unverified_bars[is_new, L_SINCE])
+        unverified_bars = self.trade_totals.unverified_bars(loss_windows, is_over := final_before_ns is None)
+        own = unverified_bars[:, L_BOOK]
+        self.intervals.check_bars(own[self.trade_totals.found_now[own] | is_over])
         tables = self.intervals.finish(loss_windows, final_before, unverified_bars)
         if "day_statistics" in self.table_names:
             columns = {"events": self.events, "unverified_events": self.unverified_events, "gaps": self.loss_counts}
-            extra_columns: dict[str, Any] = {
-                name: values.reshape(-1, 2).sum(axis=1) for name, values in columns.items()
-            }
+            extra_columns: dict[str, Any] = {name: each.reshape(-1, 2).sum(axis=1) for name, each in columns.items()}
             extra_columns |= {"last_phase": self.instruments.last_phase, "last_state": self.instruments.last_state}
             bad = np.zeros(instrument_count, np.bool_)
             bad[loss_windows[:, L_BOOK]] = True

@@ -64,13 +64,18 @@ class Timeline:
     ) -> Numbers:
         """(book, since, until) for some losses: `gaps` (from, to) are the gaps that are to blame, `since` the time of
         the book's last row. A join is not among them: what was before it is missing for all (`IntervalTables`)."""
-        first, last = gaps
+        first, _ = gaps
         if epoch in self.joined:
             is_join = first == 0
-            lost = np.flatnonzero(~is_join | (last > 1))
+            lost = np.flatnonzero(self.are_losses(epoch, gaps))
             since = np.where(is_join & (since == trust.UNKNOWN_START), self.joined[epoch], since)
             book, first, since, until = book[lost], np.maximum(first[lost], 1), since[lost], until[lost]
         return np.stack([book, self.missing_since(epoch, first, since), until], axis=1).astype(np.int64)
+
+    def are_losses(self, epoch: int, gaps: tuple[Numbers, Numbers]) -> NDArray[np.bool_]:
+        """Whether the gaps (from, to) of each loss are not only a join."""
+        first, last = gaps
+        return (first != 0) | (last > 1) if epoch in self.joined else np.ones(len(first), np.bool_)
 
     def are_before_join(self, epoch: NDArray[np.int32], sequence: Numbers) -> NDArray[np.bool_]:
         """Which positions are before a join, so that what was sent until it is not known."""
@@ -105,6 +110,16 @@ class Timeline:
             reason = f"a book is unverified because of a gap at {numbers[strange][0]} that the timeline does not have"
             raise UmdfError(reason, "this is a bug, please report it")
         return at
+
+
+@dataclass(frozen=True, eq=False)
+class LostUpdates:
+    """Losses that a row or a snapshot showed; not what was sent before a join."""
+
+    book: NDArray[np.int32]
+    key: NDArray[np.uint64]  # of the row or the snapshot
+    count: Numbers  # at most so many updates (`trust.UNKNOWN_COUNT`)
+    until: Numbers  # when they had happened
 
 
 class GapLog:

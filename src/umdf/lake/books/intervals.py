@@ -72,6 +72,11 @@ class IntervalTables:
     def check_losses(self, instrument_index: Numbers, since: Numbers) -> None:
         self.has_late_rows |= bool((since < self.final_before[instrument_index]).any())
 
+    def check_bars(self, instrument_index: Numbers) -> None:
+        """All bars of these instruments have changed."""
+        final = [hours["instrument_index"] for hours in self._hour_bars]
+        self.has_late_rows |= any(np.isin(each, instrument_index).any() for each in final)
+
     def finish(self, loss_windows: Numbers, final_before: Numbers, unverified_bars: Numbers | None = None) -> Tables:
         """All rows that are new or open. `final_before`: per instrument, the time before which rows are now final.
         `unverified_bars`: like loss windows, but of bars only."""

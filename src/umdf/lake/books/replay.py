@@ -20,7 +20,7 @@ from umdf.book.engine import Books
 from umdf.book.ladders import ladder_dtype
 from umdf.buffers import buffer_address
 from umdf.lake.books import replay_kernel as k
-from umdf.lake.books.gap_recovery import GapLog, Timeline, first_unanswered
+from umdf.lake.books.gap_recovery import GapLog, LostUpdates, Timeline, first_unanswered
 from umdf.lake.books.instrument_rows import RowsByBook, event_ends, event_times, select_book_columns
 from umdf.lake.books.positions import merge_positions
 from umdf.lake.books.snapshot_checks import SnapshotChecks, Verdict, compare_snapshots, initial_verdicts
@@ -29,6 +29,7 @@ from umdf.lake.tasks.id_lookup import distinct_values, take_records
 from umdf.market.families import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
 from umdf.sync import book_trust_kernel as trust
+from umdf.sync.rpt_seq_kernel import SHORT_HISTORY
 
 Numbers = NDArray[np.int64]
 POSITION_BITS = 40  # of a position in `LadderHistory`
@@ -51,6 +52,7 @@ class ReplayResult:
     recovery_ladder: Numbers  # the ladder after each: there may be several at one position
     is_before_join: NDArray[np.bool_]  # per recovery: what follows until the recording begins is unknown
     loss_windows: Numbers  # rows of LOSS_COLUMNS, in which data is or may be missing
+    lost_updates: list[LostUpdates]
     checks: SnapshotChecks
     initial_bad: NDArray[np.uint8]  # per book, before the first row
     initial_epoch: NDArray[np.int32]  # epoch of the last shown ladder of each book; -1: none
@@ -156,6 +158,7 @@ class _BatchReplay:
         self.recovery_positions: list[Numbers] = []
         self.recovery_turns: list[Numbers] = []  # length of `ladders` at each recovery
         self.loss_windows: list[Numbers] = []
+        self.lost_updates: list[LostUpdates] = []
         self.removed: list[NDArray[np.void]] = []  # by cancels of `rows`, as `removed_from` returns it
         self.checks = SnapshotChecks(len(snapshots))
 
@@ -189,9 +192,8 @@ class _BatchReplay:
         self._update_last_shown(recovery_snapshots, positions, is_before_join)
         shown = take_records(records, order), book[order], position[order]
         recoveries = recovery_snapshots, positions, ladder, is_before_join
-        return ReplayResult(
-            self.bad, self.is_end, *shown, *recoveries, loss_windows, self.checks, *initial, self.emptied
-        )
+        losses = loss_windows, self.lost_updates
+        return ReplayResult(self.bad, self.is_end, *shown, *recoveries, *losses, self.checks, *initial, self.emptied)
 
     def _update_last_shown(
         self, recovery_snapshots: Numbers, positions: Numbers, is_before_join: NDArray[np.bool_]
@@ -230,9 +232,8 @@ class _BatchReplay:
         book, key = self.rows.book[rows], self.rows.key[rows]
         edges = np.searchsorted(book, np.arange(2 * len(replay.ids) + 1))
         gaps = replay.timeline.gaps_before(epoch, self.sequence[rows])
-        held = (snapshots.last_sequence[snapshot_rows].astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
         snapshot_books = snapshots.book[snapshot_rows]
-        positions = merge_positions(book, key, snapshot_books, held, behind=True)
+        positions = merge_positions(book, key, snapshot_books, snapshots.key[snapshot_rows], behind=True)
         rank = np.arange(len(snapshot_rows)) - np.searchsorted(snapshot_books, snapshot_books)
         reached, ends = edges[:-1].copy(), edges[1:]
         starts = self._epoch_starts(epoch)
@@ -263,16 +264,20 @@ class _BatchReplay:
         book = self.rows.book if some is None else self.rows.book[some]
         times = self.times if some is None else self.times[some]
         flags = chosen.column("flags")
-        ends = self.is_end if some is None else self.is_end[some]
+        # Events end with the rows of a book, which a snapshot may divide: what follows are those of another book.
+        ends = np.append(book[1:] != book[:-1], True)
+        ends |= self.is_end if some is None else self.is_end[some]
         chosen = Rows(chosen.family, chosen.unit, chosen.msg_index, chosen.entry_index, dict(chosen.columns))
         chosen.columns["flags"] = np.where(ends, flags | LAST, flags & ~LAST).astype(np.int32)
         base = self.replay.books.rows_applied
         outcomes, ladders = self.replay.books.apply_depth(chosen, self.replay.depth, "end")
         first_gap = own_gaps.copy()
-        bad, lost_from, answers = self._track_trust(chosen, book, outcomes.codes, first_gap, times, some)
+        bad, lost_from, count, answers = self._track_trust(chosen, book, outcomes.codes, first_gap, times, some)
         lost = np.flatnonzero(lost_from != NULL)
         if len(lost):
-            self._add_losses(book[lost], (first_gap[lost], own_gaps[lost]), lost_from[lost], times[lost])
+            key = self.rows.key[lost if some is None else some[lost]]
+            shown = LostUpdates(book[lost], key, count[lost], times[lost])
+            self._add_losses(shown, (first_gap[lost], own_gaps[lost]), lost_from[lost])
         answering = np.flatnonzero(answers)
         if len(answering):
             sent = self.rows.units.ts_send[chosen.unit[answering]]
@@ -295,9 +300,10 @@ class _BatchReplay:
         gaps: Numbers,
         times: Numbers,
         some: Numbers | None,
-    ) -> tuple[NDArray[np.uint8], Numbers, NDArray[np.uint8]]:
+    ) -> tuple[NDArray[np.uint8], Numbers, Numbers, NDArray[np.uint8]]:
         count = len(rows)
-        bad, lost_from, answers = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
+        bad, answers = np.zeros((2, count), np.uint8)
+        lost_from, lost_updates = np.zeros((2, count), np.int64)
         columns = [np.ascontiguousarray(rows.column(name)) for name in ("action", "side", "flags", "rpt_seq")]
         for mask, bit in ((self.rows.is_synthetic, trust.IS_SYNTHETIC), (self.rows.is_deletion, trust.IS_DELETED)):
             if mask is not None:
@@ -305,10 +311,10 @@ class _BatchReplay:
         held = [np.ascontiguousarray(outcomes), gaps, np.ascontiguousarray(times)]
         arguments = np.zeros(trust.TRUST_ARGUMENTS, np.int64)
         arguments[trust.ROWS], book = count, np.ascontiguousarray(book)
-        arrays = [book, *columns, *held, self.replay.states, bad, lost_from, answers]
+        arrays = [book, *columns, *held, self.replay.states, bad, lost_from, lost_updates, answers]
         arguments[trust.BOOK :] = [buffer_address(array) for array in arrays]
         trust.track_trust(buffer_address(arguments))
-        return bad, lost_from, answers
+        return bad, lost_from, lost_updates, answers
 
     def _check_snapshots(self, epoch: int, snapshot_rows: Numbers, positions: Numbers) -> None:
         """Compare snapshots of different books with the current books; recover those that need it."""
@@ -351,11 +357,11 @@ class _BatchReplay:
         if len(books):
             replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, affected)
 
-    def _add_losses(
-        self, book: NDArray[np.int32], gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers
-    ) -> None:
+    def _add_losses(self, lost: LostUpdates, gaps: tuple[Numbers, Numbers], since: Numbers) -> None:
         replay = self.replay
-        self.loss_windows.append(replay.timeline.loss_windows(replay.epoch, book, gaps, since, until))
+        self.loss_windows.append(replay.timeline.loss_windows(replay.epoch, lost.book, gaps, since, lost.until))
+        own = np.flatnonzero(replay.timeline.are_losses(replay.epoch, gaps))
+        self.lost_updates.append(LostUpdates(lost.book[own], lost.key[own], lost.count[own], lost.until[own]))
 
     def _recover(self, snapshot_rows: Numbers, positions: Numbers, gaps: tuple[Numbers, Numbers]) -> None:
         replay, snapshots = self.replay, self.snapshots
@@ -373,8 +379,10 @@ class _BatchReplay:
         missed = known != rpt_seq
         seen = replay.states[books, trust.S_SEEN] != trust.UNSEEN
         begin = np.where(seen, replay.states[books, trust.S_TS], trust.UNKNOWN_START)
-        blamed = gaps[0][missed], gaps[1][missed]
-        self._add_losses(books[missed], blamed, begin[missed], snapshots.ts_send[snapshot_rows][missed])
+        count = np.where((known > SHORT_HISTORY) & (rpt_seq > known), rpt_seq - known, trust.UNKNOWN_COUNT)
+        own = snapshot_rows[missed]
+        shown = LostUpdates(books[missed], snapshots.key[own], count[missed], snapshots.ts_send[own])
+        self._add_losses(shown, (gaps[0][missed], gaps[1][missed]), begin[missed])
         replay.states[books, trust.S_RPT_SEQ] = rpt_seq
         replay.states[books, trust.S_STALE] = 0
         replay.states[books, trust.S_SEEN] = trust.ACTIVE

@@ -42,10 +42,14 @@ class BookSnapshots:
     def __len__(self) -> int:
         return len(self.book)
 
+    @property
+    def key(self) -> NDArray[np.uint64]:
+        """Behind everything of the last sequence that each holds."""
+        return (self.last_sequence.astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
+
     def between(self, after: StreamPosition, until: StreamPosition) -> BookSnapshots:
         """The snapshots between two positions of the stream."""
-        held = (self.last_sequence.astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
-        return self._take(np.flatnonzero(is_between(self.epoch, held, after, until)))
+        return self._take(np.flatnonzero(is_between(self.epoch, self.key, after, until)))
 
     def _take(self, chosen: NDArray[np.int64]) -> BookSnapshots:
         if len(chosen) == len(self):
