@@ -25,6 +25,7 @@ from umdf.feed.subscriptions import LiveRow
 from umdf.transport.capture import open_capture
 from umdf.transport.channels_file import format_channels
 from umdf.transport.recording import closed_files
+from umdf.transport.rolling_captures import LOCK
 
 FAMILIES = ("mbo", "trades", "statistics", "status")
 TABLES = ALL
@@ -112,8 +113,10 @@ def test_a_stream_follows_a_recording_whose_recorder_was_killed(tmp_path: Path) 
     with subprocess.Popen([sys.executable, "-m", "umdf", *words], stdout=subprocess.DEVNULL) as killed:
         while not sequence or sequence not in flushed:  # a second after it was received, at the latest
             assert killed.poll() is None
+            time.sleep(0.1)
+            if not (recording / LOCK).exists():
+                continue
             market.run_alone(0.1)
-            time.sleep(0.02)
             parts = list(recording.glob("*sbe-072-incremental-A.pcap.part"))
             flushed = set(sequences_in(parts[0], tmp_path / "copy.pcap")) - {0} if parts else set()
             if flushed and not sequence:

@@ -17,10 +17,15 @@ from umdf.feed.replay import UdpReplay
 from umdf.transport.capture import open_capture
 from umdf.transport.channels_file import format_channels
 from umdf.transport.recording import closed_files
-from umdf.transport.rolling_captures import LOCK
 
 PACKETS_PER_S = 10_000  # 5,000 on each line
 AT_ONCE = 50
+
+
+def waiting_bytes() -> dict[int, int]:
+    """Of the buffer of each unicast UDP socket of this machine, by port."""
+    rows = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
+    return {int(row[1].partition(":")[2], 16): int(row[4].partition(":")[2], 16) for row in rows}
 
 
 def test_nothing_that_the_kernel_delivered_is_missing_in_the_recording(
@@ -36,17 +41,19 @@ def test_nothing_that_the_kernel_delivered_is_missing_in_the_recording(
         subprocess.Popen([*words, "--record", str(recording)], stdout=out) as client,
         UdpReplay(addresses(channels)) as target,
     ):
-        while not (recording / LOCK).exists():
+        ports = {line.port for channel in channels for lines in channel.streams.values() for line in lines}
+        while not ports <= waiting_bytes().keys():
             assert client.poll() is None
             time.sleep(0.05)
-        time.sleep(1)  # the sockets are opened then
         start_s, sent = time.monotonic(), 0
         for packets in day.packets(iter(lambda: AT_ONCE, None)):
             time.sleep(max(0.0, start_s + sent / PACKETS_PER_S - time.monotonic()))
             target.send(packets)
             sent += len(packets)
         took_s = time.monotonic() - start_s
-        time.sleep(1)
+        while any(waiting_bytes()[port] for port in ports):  # what nobody has received yet
+            assert client.poll() is None
+            time.sleep(0.05)
         client.send_signal(signal.SIGINT)
         assert client.wait(60) == 0
     last = json.loads((tmp_path / "out").read_text().splitlines()[-1])
