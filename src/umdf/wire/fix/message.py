@@ -23,12 +23,13 @@ from umdf.errors import EncodeError
 SOH = b"\x01"
 BEGIN_STRING = b"FIX.4.4"
 MAX_MESSAGE_BYTES = 256 << 10  # a report with RawData has at most about 60 KB, plus its group
+MAX_DATA_FIELDS = 16  # of a message; each is looked up among all lengths before it
 # Length fields of the data fields that a session may carry, by data field.
 LENGTH_OF_DATA = {96: 95, 91: 90, 89: 93, 213: 212, 349: 348, 351: 350, 353: 352, 355: 354, 357: 356, 359: 358}
 _HEAD = re.compile(rb"8=([^\x01]{1,16})\x019=(\d{1,9})\x01")
 _PLAIN_FIELD = re.compile(rb"([1-9]\d{0,8})=([^\x01]+)\x01")
 _DATA_FIELD = re.compile(rb"(?:\A|\x01)(" + b"|".join(b"%d" % tag for tag in LENGTH_OF_DATA) + rb")=")
-_TRAILER_BYTES = 7  # 10=nnn and SOH
+_TRAILER, _TRAILER_BYTES = re.compile(rb"10=\d{3}\x01"), 7
 _MAX_HEAD_BYTES = len(b"8=") + 16 + len(b"\x019=") + 9 + 1
 
 FieldValue = str | int | bytes
@@ -71,7 +72,9 @@ class FixMessage:
         # Usually all entries have the same fields in the same order.
         first = tags[at : _end_of_entry(tags, at)]
         end = at + count * len(first)
-        if first and members.issuperset(first) and tags[at:end] == first * count and not _goes_on(tags, end, members):
+        # A count that the message cannot hold is not multiplied out: it may be any number.
+        is_possible = first and count > 0 and end <= len(tags) and members.issuperset(first)
+        if is_possible and tags[at:end] == first * count and not _goes_on(tags, end, members):
             steps = range(at, end, len(first))
             return [dict(zip(first, values[step : step + len(first)], strict=True)) for step in steps]
         return self._irregular_group(at, count, members)
@@ -180,9 +183,9 @@ class FixFramer:
         if len(buffer) < size:
             return None
         trailer = size - _TRAILER_BYTES
-        message = bytes(buffer[:size])
-        if buffer[trailer - 1] != 1 or not re.fullmatch(rb"10=\d{3}\x01", message[trailer:]):
+        if buffer[trailer - 1] != 1 or not _TRAILER.fullmatch(buffer, trailer, size):
             return self._skip_to_begin(2, "BodyLength (9) does not lead to CheckSum (10)")
+        message = bytes(buffer[:size])
         if checksum(message[:trailer]) != int(message[trailer + 3 : -1]):
             return self._drop(size, "wrong CheckSum (10)")
         fields = parse_fields(message[body:trailer])
@@ -218,7 +221,7 @@ def _may_be_head(buffer: bytearray) -> bool:
 def parse_fields(body: bytes) -> tuple[tuple[int, bytes], ...] | None:
     """The fields of a body; None if it is not a sequence of fields."""
     fields: list[tuple[int, bytes]] = []
-    at = 0
+    at = data_fields = 0
     while at < len(body):
         found = _DATA_FIELD.search(body, max(at - 1, 0))
         stop = len(body) if found is None else found.start(1)
@@ -228,6 +231,9 @@ def parse_fields(body: bytes) -> tuple[tuple[int, bytes], ...] | None:
         fields += [(int(tag), value) for tag, value in plain]
         at = stop
         if found is not None:
+            data_fields += 1
+            if data_fields > MAX_DATA_FIELDS:
+                return None
             tag = int(found[1])
             end = _data_end(body, found.end(), [value for number, value in fields if number == LENGTH_OF_DATA[tag]])
             if end is None:
