@@ -50,6 +50,7 @@ def logged_on(**values) -> FixSession:
     return session
 
 
+TESTED = peer_message("1", 2, (112, "a")) + peer_message("1", 3, (112, "b"))
 # What a client sends, what the server answers (MsgType and some tags), and whether the session goes on.
 CASES = {
     "test request": (peer_message("1", 2, (112, "X")), [("0", {112: "X"})], True),
@@ -58,10 +59,21 @@ CASES = {
         peer_message("2", 2, (7, 1), (16, 0)),
         [("4", {34: "1", 43: "Y", 123: "Y", 36: "2"})], True,
     ),
+    "resend request of a part": (TESTED + peer_message("2", 4, (7, 1), (16, 1)),
+                                 [("0", {}), ("0", {}), ("4", {34: "1", 36: "2"})], True),
+    "resend request of more than was sent": (peer_message("2", 2, (7, 1), (16, 999_999)),
+                                             [("4", {34: "1", 36: "2"})], True),
+    "resend request backwards": (TESTED + peer_message("2", 4, (7, 2), (16, 1)),
+                                 [("0", {}), ("0", {}), ("3", {371: "16", 373: "5"})], True),
     "resend request beyond what was sent": (peer_message("2", 2, (7, 9), (16, 0)), [("3", {371: "7"})], True),
     "a gap": (peer_message("0", 5), [("2", {7: "2", 16: "0"})], True),
     "gap fill": (peer_message("4", 2, (123, "Y"), (36, 10)), [], True),
     "gap fill backwards": (peer_message("4", 2, (123, "Y"), (36, 1)), [("3", {371: "36"})], True),
+    "gap fill of nothing": (peer_message("4", 2, (123, "Y"), (36, 2)), [("3", {371: "36", 373: "5"})], True),
+    "gap fill with a number too low": (peer_message("4", 1, (123, "Y"), (36, 9)),
+                                       [("5", {58: "MsgSeqNum too low: expected 2, received 1"})], False),
+    "gap fill that comes twice": (peer_message("4", 1, (43, "Y"), (123, "Y"), (36, 9)), [], True),
+    "sequence reset": (peer_message("4", 1, (36, 9)) + peer_message("1", 9, (112, "X")), [("0", {112: "X"})], True),
     "a number too low": (peer_message("0", 1), [("5", {58: "MsgSeqNum too low: expected 2, received 1"})], False),
     "a possible duplicate": (peer_message("0", 1, (43, "Y")), [], True),
     "logout": (peer_message("5", 2), [("5", {})], False),

@@ -333,11 +333,15 @@ class FixSession:
         yield from ()
 
     def _on_resend_request(self, message: FixMessage) -> Iterator[SessionEvent]:
-        first = message.integer(7)
-        if first is None or not 1 <= first < self.numbers.outgoing:
-            self._reject(message, VALUE_INCORRECT, 7, f"BeginSeqNo must be 1 to {self.numbers.outgoing - 1}")
+        first, last, following = message.integer(7), message.integer(16), self.numbers.outgoing
+        if first is None or not 1 <= first < following:
+            self._reject(message, VALUE_INCORRECT, 7, f"BeginSeqNo must be 1 to {following - 1}")
+        elif last is None or (last != 0 and last < first):
+            self._reject(message, VALUE_INCORRECT, 16, "EndSeqNo must be BeginSeqNo or more, or 0: everything")
         else:
-            self._send(SEQUENCE_RESET, [(123, "Y"), (36, self.numbers.outgoing)], number=first)
+            # Not beyond what was requested: the peer has the messages behind it, and would drop them.
+            fills_until = following if last == 0 else min(last + 1, following)
+            self._send(SEQUENCE_RESET, [(123, "Y"), (36, fills_until)], number=first)
         yield from ()
 
     def _on_sequence_reset(self, message: FixMessage, number: int) -> Iterator[SessionEvent]:
@@ -345,10 +349,13 @@ class FixSession:
         if is_gap_fill and number > self.numbers.incoming:
             self._request_resend(number)
             return
-        if is_gap_fill and number < self.numbers.incoming and message.text(43) == "Y":
+        if is_gap_fill and number < self.numbers.incoming:
+            if message.text(43) != "Y":
+                yield self._refuse(f"MsgSeqNum too low: expected {self.numbers.incoming}, received {number}")
             return
-        if new_number is None or new_number < self.numbers.incoming:
-            self._reject(message, VALUE_INCORRECT, 36, f"NewSeqNo must be {self.numbers.incoming} or more")
+        least = self.numbers.incoming + is_gap_fill  # a gap fill stands for one message at least
+        if new_number is None or new_number < least:
+            self._reject(message, VALUE_INCORRECT, 36, f"NewSeqNo must be {least} or more")
             return
         self.numbers.incoming = new_number
         yield from self._drain()
