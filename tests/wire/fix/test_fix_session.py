@@ -117,6 +117,25 @@ def test_messages_beyond_a_gap_follow_when_it_is_filled() -> None:
     assert session.numbers.incoming == 5
 
 
+def test_messages_received_beyond_a_lost_one_survive_the_gap_fill() -> None:
+    """The peer never sends again: its gap fill covers the lost message and all that were received after it."""
+    session = logged_on()
+    assert list(session.receive(peer_message("BW", 3, (1346, "b")), START)) == []
+    assert list(session.receive(peer_message("BW", 4, (1346, "c")), START)) == []
+    events = list(session.receive(peer_message("4", 2, (43, "Y"), (123, "Y"), (36, 5)), START))
+    assert [event.message.text(1346) for event in events if isinstance(event, ApplicationMessage)] == ["b", "c"]
+    assert session.numbers.incoming == 5
+    assert len(list(session.receive(peer_message("BW", 5, (1346, "d")), START))) == 1
+
+
+def test_an_ended_session_keeps_nothing_that_still_comes() -> None:
+    session = logged_on()
+    list(session.receive(peer_message("5", 2), START))
+    for _ in range(3):
+        assert list(session.receive(b"8=FIX.4.4\x019=200000\x01" + b"x" * 50_000, START)) == []
+    assert session._framer.pending_bytes == 0
+
+
 def test_silence_is_answered_by_a_heartbeat_then_a_test_request_then_the_end() -> None:
     session = logged_on()
     seen: list[tuple[int, str]] = []

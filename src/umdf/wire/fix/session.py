@@ -210,6 +210,8 @@ class FixSession:
     def receive(self, data: bytes, now_ns: int) -> Iterator[SessionEvent]:
         """Events of received bytes. The iterator must be used up."""
         self.now_ns = max(self.now_ns, now_ns)
+        if self.state == State.ENDED:  # the socket is closed once everything is sent; nothing is kept until then
+            return
         for found in self._framer.feed(data):
             if self.state == State.ENDED:
                 return
@@ -264,11 +266,12 @@ class FixSession:
         yield from self._drain()
 
     def _drain(self) -> Iterator[SessionEvent]:
-        """Handle what was received beyond a gap that is closed now."""
-        for number in [number for number in self._queued if number < self.numbers.incoming]:
-            del self._queued[number]
-        while self.state != State.ENDED and (message := self._queued.pop(self.numbers.incoming, None)):
-            self.numbers.incoming += 1
+        """Handle what was received beyond a gap that is closed now; a gap fill covers it too, and brings nothing."""
+        for number in sorted(self._queued):
+            if self.state == State.ENDED or number > self.numbers.incoming:
+                return
+            message = self._queued.pop(number)
+            self.numbers.incoming = max(self.numbers.incoming, number + 1)
             if message.msg_type != RESEND_REQUEST:
                 yield from self._handle(message)
 
@@ -357,6 +360,8 @@ class FixSession:
         if new_number is None or new_number < least:
             self._reject(message, VALUE_INCORRECT, 36, f"NewSeqNo must be {least} or more")
             return
+        if not is_gap_fill:
+            self._queued.clear()
         self.numbers.incoming = new_number
         yield from self._drain()
 
