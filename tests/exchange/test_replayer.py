@@ -14,7 +14,8 @@ from umdf.exchange.replayer.retention import SESSION, TWO_DAYS, WEEK, Profile
 from umdf.exchange.replayer.service import MAX_REPORT_BYTES, ReplayService, ReplaySettings, Switch
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixFramer, FixMessage
-from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionSettings
+from umdf.wire.fix.session import FixSession, Role, SessionSettings
+from umdf.wire.fix.session_events import ApplicationMessage
 
 S, DAY = 1_000_000_000, 86_400 * 1_000_000_000
 NOW = 1_794_000_000 * S  # a Friday in November 2026

@@ -10,8 +10,9 @@ import pytest
 
 from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.wire.fix import replay_messages as m
-from umdf.wire.fix.message import Fields
-from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionEnd, SessionSettings
+from umdf.wire.fix.message import Fields, encode_message
+from umdf.wire.fix.session import FixSession, Role, SessionSettings
+from umdf.wire.fix.session_events import ApplicationMessage, SessionEnd
 
 MS = 1_000_000
 START = 1_794_000_000_000 * MS
@@ -137,6 +138,7 @@ ONCE = {
     "another channel comes": lambda r: [accepted(r), raw(r, span_of(r), "73"), report(r)],
     "another request is answered": lambda r: [
         accepted(r), ("URDR", m.RawData("x", "R", "72", 1, m.replayed([(101, b"wrong")])).fields()), report(r)],
+    "the first and the last part are lost": lambda r: [accepted(r), raw(r, span_of(r)[3:6]), report(r)],
     "an entry lies outside of the data": lambda r: [
         accepted(r), ("URDR", [(1346, r.request_id), (95, 3), (96, "abc"), (911, 1), (10054, 1), (1181, 101),
                                (1350, 0), (10055, 2), (95, 2)]), report(r)],
@@ -158,6 +160,44 @@ def test_messages_that_the_replayer_no_longer_has_are_not_requested_again() -> N
     network.run(1_000)
     assert network.replayed() == list(range(104, 111))
     assert (network.failures(), len(network.requests)) == ([(101, 103)], 1)
+
+
+def test_the_newest_part_is_requested_again_although_the_oldest_is_gone() -> None:
+    """1354=7 (reference 2.1.4): what is in the middle comes twice, and must not spoil what is new."""
+
+    def script(request: m.ReplayRequest, attempt: int) -> Reply:
+        newest = 108 if attempt == 1 else 110
+        sequences = [sequence for sequence in span_of(request) if 103 <= sequence <= newest]
+        return [accepted(request), raw(request, sequences), report(request, 7 if attempt == 1 else 6)]
+
+    network = Network(script)
+    network.client.request(Span(72, 101, 110), START)
+    network.run(1_000)
+    assert network.replayed() == list(range(103, 111))
+    assert network.failures() == [(101, 102)] and network.client.counts.invalid == 0
+
+
+@pytest.mark.parametrize("msg_type", ["3", "j"])
+def test_a_rejected_request_is_not_made_again(msg_type: str) -> None:
+    reason = [(373, 5)] if msg_type == "3" else [(380, 3)]
+    network = Network(lambda r, _: [(msg_type, [(45, 2), (372, "BW"), *reason, (58, "never")])])
+    network.client.request(Span(72, 101, 110), START)
+    network.run(20)
+    assert (network.failures(), len(network.requests)) == ([(101, 110)], 1)
+    (outcome,) = network.outcomes
+    assert isinstance(outcome, ReplayFailure) and outcome.reason == "never"
+
+
+def test_the_reason_of_a_refused_logon_is_reported_until_a_logon_succeeds() -> None:
+    client = ReplayClient(ReplayClientSettings("CLIENT", "REPLAYER"))
+    client.open(START)
+    header = [(49, "REPLAYER"), (56, "CLIENT"), (34, 1), (52, "20261106-12:00:00.000")]
+    client.receive(encode_message("5", [*header, (58, "not a subscriber")]), START)
+    client.close("closed by the peer")
+    assert client.last_error == "the logon was refused: not a subscriber"
+    client.open(START)
+    client.receive(encode_message("A", [*header, (98, 0), (108, 30), (141, "Y")]), START)
+    assert client.is_active and client.last_error == ""
 
 
 def test_without_a_connection_a_span_is_given_up_in_time() -> None:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
-from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionEnd, SessionSettings, SessionStart, State
+from umdf.wire.fix.session import BUSINESS_REJECT, FixSession, Role, SessionSettings, State
+from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionStart
 
 MILLISECOND_NS = 1_000_000
 RETRY_ERRORS = (m.ResponseError.NEWEST_NOT_AVAILABLE, m.ResponseError.BOTH_ENDS_NOT_AVAILABLE)
@@ -74,6 +75,7 @@ class _Request:
     request_id: str = ""  # once it is sent
     deadline_ns: int = 0
     missing: set[int] = field(default_factory=set)
+    requested: range = range(0)  # from the first to the last that was missing when it was sent
 
 
 @dataclass
@@ -156,7 +158,9 @@ class ReplayClient:
             return
         for event in self._session.receive(data, now_ns):
             if isinstance(event, SessionStart):
-                self._reconnect_ms = FIRST_RECONNECT_MS
+                self._reconnect_ms, self.last_error = FIRST_RECONNECT_MS, ""
+            elif isinstance(event, Rejection):
+                self._on_rejection(event)
             elif isinstance(event, ApplicationMessage):
                 self._on_message(event.message)
             elif isinstance(event, SessionEnd):
@@ -217,7 +221,8 @@ class ReplayClient:
         self.counts.requests += 1
         request.request_id = f"{self.settings.comp_id}-{self._number}"
         request.deadline_ns = self._now_ns + self.settings.timeout_ms * MILLISECOND_NS
-        one = m.ChannelRange(str(request.span.channel), min(request.missing), max(request.missing))
+        request.requested = range(min(request.missing), max(request.missing) + 1)
+        one = m.ChannelRange(str(request.span.channel), request.requested[0], request.requested[-1])
         self._session.send(m.REQUEST, m.ReplayRequest(request.request_id, (one,)).fields(), self._now_ns)
         self._current = request
 
@@ -225,13 +230,14 @@ class ReplayClient:
         parsers = {
             m.ACKNOWLEDGMENT: m.parse_acknowledgment, m.RAW_DATA: m.parse_raw_data, m.REPORT: m.parse_report,
         }  # fmt: skip
+        if message.msg_type == BUSINESS_REJECT:
+            self._on_rejection(Rejection(message.text(372), message.text(58)))
+            return
         parser = parsers.get(message.msg_type)
         found = None if parser is None else parser(message)
         request = self._current
         if found is None or isinstance(found, m.WrongField):
             self.counts.invalid += 1
-            if message.msg_type in ("j", "3") and request is not None:
-                self._finish(request, message.text(58) or "the replayer rejected the request")
             return
         if request is None or found.request_id != request.request_id:
             return  # of a request that was given up
@@ -242,6 +248,12 @@ class ReplayClient:
             self._on_raw_data(request, found)
         else:
             self._on_report(request, found)
+
+    def _on_rejection(self, rejection: Rejection) -> None:
+        """FIX itself refuses the request: it would do so again."""
+        if self._current is not None and rejection.msg_type in ("", m.REQUEST):
+            self.counts.refused += 1
+            self._finish(self._current, rejection.reason or "the replayer rejected the request")
 
     def _on_acknowledgment(self, request: _Request, found: m.Acknowledgment) -> None:
         if found.response_type == m.ResponseType.ACCEPTED:
@@ -255,15 +267,17 @@ class ReplayClient:
             self._finish(request, reason)
 
     def _on_raw_data(self, request: _Request, found: m.RawData) -> None:
-        expected = [message for message in found.messages if message.sequence in request.missing]
-        if found.channel not in ("", str(request.span.channel)) or len(expected) < len(found.messages):
+        is_requested = all(message.sequence in request.requested for message in found.messages)
+        if found.channel not in ("", str(request.span.channel)) or not is_requested:
             self.counts.invalid += 1  # another channel's, or what was not requested: nothing of it is used
             return
-        request.missing.difference_update(message.sequence for message in expected)
-        self.counts.messages += len(expected)
-        self.counts.bytes += sum(len(message.data) for message in expected)
-        messages = tuple((message.sequence, message.data) for message in expected)
-        self._outcomes.append(ReplayedMessages(request.span.channel, messages))
+        # A request made again is for one range, so what came in between comes again.
+        messages = {each.sequence: each.data for each in found.messages if each.sequence in request.missing}
+        if messages:
+            request.missing.difference_update(messages)
+            self.counts.messages += len(messages)
+            self.counts.bytes += sum(map(len, messages.values()))
+            self._outcomes.append(ReplayedMessages(request.span.channel, tuple(messages.items())))
 
     def _on_report(self, request: _Request, found: m.Report) -> None:
         if not request.missing:

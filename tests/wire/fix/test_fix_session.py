@@ -7,16 +7,8 @@ import random
 import pytest
 
 from umdf.wire.fix.message import FixFramer, FixMessage, encode_message
-from umdf.wire.fix.session import (
-    ApplicationMessage,
-    FixSession,
-    Role,
-    SequenceNumbers,
-    SessionEnd,
-    SessionSettings,
-    SessionStart,
-    State,
-)
+from umdf.wire.fix.session import FixSession, Role, SequenceNumbers, SessionSettings, State
+from umdf.wire.fix.session_events import ApplicationMessage, SessionEnd, SessionStart
 
 S = 1_000_000_000
 START = 1_700_000_000 * S

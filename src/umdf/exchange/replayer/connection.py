@@ -16,15 +16,8 @@ from dataclasses import dataclass
 from umdf.exchange.replayer.service import ReplayService
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
-from umdf.wire.fix.session import (
-    ApplicationMessage,
-    FixSession,
-    Role,
-    SequenceNumbers,
-    SessionEnd,
-    SessionSettings,
-    State,
-)
+from umdf.wire.fix.session import FixSession, Role, SequenceNumbers, SessionSettings, State
+from umdf.wire.fix.session_events import ApplicationMessage, SessionEnd
 
 MAX_REQUESTS_PER_S = 1_000
 UNSUPPORTED_TYPE = 3  # BusinessRejectReason (380)

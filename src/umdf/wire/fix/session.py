@@ -1,7 +1,7 @@
 """One FIX 4.4 session, for either side: bytes and time in, messages and bytes out. No I/O and no clock.
 
     session = FixSession(SessionSettings("REPLAYER", "CLIENT", role=Role.ACCEPTOR))
-    for event in session.receive(data, now_ns): ...   # SessionStart, ApplicationMessage, SessionEnd
+    for event in session.receive(data, now_ns): ...   # SessionStart, ApplicationMessage, Rejection, SessionEnd
     session.send("BX", fields, now_ns)
     session.tick(now_ns)                              # heartbeats, test requests, time-outs
     socket.send(session.take_output())
@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from umdf.wire.fix.message import BEGIN_STRING, Fields, FieldValue, FixFramer, FixMessage, GarbledBytes, encode_message
+from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionEvent, SessionStart
 
 SECOND_NS = 1_000_000_000
 MAX_GARBLED_BYTES = 1 << 20  # of a session; a peer that sends more of it is not a FIX engine
@@ -60,27 +61,6 @@ class SessionSettings:
     heartbeat_s: int = 30  # what an initiator asks for; an acceptor takes the peer's
     min_heartbeat_s: int = 1
     max_heartbeat_s: int = 3_600
-
-
-@dataclass(frozen=True)
-class SessionStart:
-    peer_id: str
-
-
-@dataclass(frozen=True)
-class ApplicationMessage:
-    """An application message, in sequence."""
-
-    message: FixMessage
-
-
-@dataclass(frozen=True)
-class SessionEnd:
-    reason: str
-    is_regular: bool = False  # by a logout of either side
-
-
-SessionEvent = SessionStart | ApplicationMessage | SessionEnd
 
 
 @dataclass
@@ -138,7 +118,7 @@ class FixSession:
             HEARTBEAT: self._on_heartbeat,
             TEST_REQUEST: self._on_test_request,
             RESEND_REQUEST: self._on_resend_request,
-            REJECT: lambda _: iter(()),
+            REJECT: self._on_reject,
             LOGOUT: self._on_logout,
         }
         if self.settings.role == Role.INITIATOR:
@@ -230,6 +210,8 @@ class FixSession:
         msg_type, number = message.msg_type, message.integer(34)
         if message.begin_string != BEGIN_STRING:
             yield self._refuse(f"BeginString is not {BEGIN_STRING.decode()}: {message.begin_string.decode('latin-1')}")
+        elif self.state == State.AWAIT_LOGON and self.peer_id and msg_type in (LOGOUT, REJECT):
+            yield self._end(f"the logon was refused: {message.text(58) or 'without a reason'}")
         elif not ACCEPTED_TYPES[self.state](msg_type):
             yield self._refuse(f"MsgType {msg_type} is not expected: {self.state.value}")
         elif number is None or number < 1:
@@ -324,6 +306,9 @@ class FixSession:
             self._request_resend(number)
         else:
             self.numbers.incoming += 1
+
+    def _on_reject(self, message: FixMessage) -> Iterator[SessionEvent]:
+        yield Rejection(message.text(372), message.text(58))
 
     def _on_heartbeat(self, _: FixMessage) -> Iterator[SessionEvent]:
         yield from ()
