@@ -133,12 +133,15 @@ ONCE = {
     "nothing comes": lambda r: [],
     "a prior request is in progress": lambda r: [("BX", m.Acknowledgment("R", r.request_id, 3).fields())],
     "temporarily unavailable": lambda r: [("BX", m.Acknowledgment("R", r.request_id, 7).fields())],
+    "there are no resources": lambda r: [("BX", m.Acknowledgment("R", r.request_id, 2, r.ranges[0], 8, 4).fields())],
+    "there are no resources later": lambda r: [accepted(r), raw(r, span_of(r)[:4]), report(r, 8)],
     "the connection is lost": lambda r: None,
     "other sequences come": lambda r: [accepted(r), raw(r, [1, 2, 3]), report(r)],
     "another channel comes": lambda r: [accepted(r), raw(r, span_of(r), "73"), report(r)],
     "another request is answered": lambda r: [
         accepted(r), ("URDR", m.RawData("x", "R", "72", 1, m.replayed([(101, b"wrong")])).fields()), report(r)],
-    "the first and the last part are lost": lambda r: [accepted(r), raw(r, span_of(r)[3:6]), report(r)],
+    "the first and the last part are lost": lambda r: [
+        accepted(r), *(raw(r, middle) for middle in [span_of(r)[3:6]] if middle), report(r)],
     "an entry lies outside of the data": lambda r: [
         accepted(r), ("URDR", [(1346, r.request_id), (95, 3), (96, "abc"), (911, 1), (10054, 1), (1181, 101),
                                (1350, 0), (10055, 2), (95, 2)]), report(r)],

@@ -22,7 +22,9 @@ from umdf.wire.fix.session import BUSINESS_REJECT, FixSession, Role, SessionSett
 from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionStart
 
 MILLISECOND_NS = 1_000_000
-RETRY_ERRORS = (m.ResponseError.NEWEST_NOT_AVAILABLE, m.ResponseError.BOTH_ENDS_NOT_AVAILABLE)
+RETRY_ERRORS = (
+    m.ResponseError.NEWEST_NOT_AVAILABLE, m.ResponseError.BOTH_ENDS_NOT_AVAILABLE, m.ResponseError.NO_RESOURCES,
+)  # fmt: skip
 RETRY_RESPONSES = (m.ResponseType.IN_PROGRESS, m.ResponseType.UNAVAILABLE)
 FIRST_RECONNECT_MS, MAX_RECONNECT_MS = 200, 10_000
 
@@ -261,7 +263,7 @@ class ReplayClient:
         self.counts.refused += 1
         error = "" if found.error is None else f", ApplRespError {found.error}"
         reason = f"refused: ApplRespType {found.response_type}{error}"
-        if found.response_type in RETRY_RESPONSES:
+        if found.response_type in RETRY_RESPONSES or found.error in RETRY_ERRORS:
             self._retry(request, reason)
         else:
             self._finish(request, reason)
