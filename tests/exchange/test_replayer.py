@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import random
+import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from umdf.exchange.network.renumbering import SEQUENCE_RESET
+from umdf.exchange.publish.sinks import Packets
 from umdf.exchange.replayer.connection import CompIds, ReplayerConnection, ReplayerId
-from umdf.exchange.replayer.history import ENTRY, ChannelHistory
+from umdf.exchange.replayer.history import ENTRY, ChannelHistory, Entries
+from umdf.exchange.replayer.history_sink import HistorySink
 from umdf.exchange.replayer.retention import SESSION, TWO_DAYS, WEEK, Profile
 from umdf.exchange.replayer.service import MAX_REPORT_BYTES, ReplayService, ReplaySettings, Switch
+from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixFramer, FixMessage
 from umdf.wire.fix.session import FixSession, Role, SessionSettings
@@ -212,6 +220,46 @@ def test_nothing_before_a_sequence_reset_is_served(history: ChannelHistory) -> N
     history.append((sequence, NOW - S, message_bytes(sequence)) for sequence in range(1, 11))
     assert outcome(client.ask(1, 10)) == (ACCEPTED, (3, None), list(range(1, 11)))
     assert outcome(client.ask(5_000, 5_001, name="r2")) == (ACCEPTED, (4, 5), [])
+
+
+def test_a_sequence_reset_ends_what_is_served_at_once(tmp_path: Path) -> None:
+    """Not only when the first message of the new numbering is sent, which may take a heartbeat's interval (4.2.8)."""
+    own, writer = ChannelHistory(tmp_path), Writer(load_templates())
+    sink, client = HistorySink(own), Client(service_of(own))
+    values = {"SendingTime": 20261106120000000, "NewSeqNo": 1}
+    reset = writer.encode(SEQUENCE_RESET, {"MsgSeqNum": 4, **values})
+
+    def write(*messages: tuple[int, bytes]) -> None:
+        parts = [struct.pack(">IHHH", number, 1, 1, len(data)) + data for number, data in messages]
+        ends = np.cumsum([len(part) for part in parts])
+        starts, buffer = ends - [len(part) for part in parts], np.frombuffer(b"".join(parts), np.uint8)
+        times, zeros = np.full(len(parts), NOW - S), np.zeros(len(parts), np.int64)
+        sink.write(Packets(buffer, starts, ends, times, zeros, zeros))
+
+    write(*((number, b"\xc0\x81" + message_bytes(number)) for number in (1, 2, 3)))
+    assert client.ask(1, 3)[-1].text(1426) == "3"
+    write((4, reset))
+    assert outcome(client.ask(1, 4, name="r2")) == (ACCEPTED, (4, 5), [])
+    write((1, b"\xc0\x81new"), (2, reset), (1, b"\xc0\x81newer"))
+    assert own.read(own.entries(1, 9)) == [(1, b"\xc0\x81newer")]
+    own.close()
+
+
+def test_a_sequence_reset_while_the_index_is_read(history: ChannelHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions read in another thread than the exchange writes."""
+    read, writers = history._entries, list[threading.Thread]()
+
+    def slow(first: int, count: int) -> Entries:
+        if not writers:
+            writers.append(threading.Thread(target=history.start_epoch))
+            writers[0].start()
+            writers[0].join(0.05)
+        return read(first, count)
+
+    monkeypatch.setattr(history, "_entries", slow)
+    assert len(history.entries(1, 100)) == 100
+    writers[0].join()
+    assert history.last == 0
 
 
 def test_a_history_that_was_cut_anywhere_serves_what_is_whole(tmp_path: Path) -> None:
