@@ -122,6 +122,25 @@ def test_a_port_in_use_is_a_clear_error(server: ReplayerServer) -> None:
         ReplayerServer(ReplayerSettings(server.address, "OTHER"), server.service)
 
 
+def test_a_host_that_is_not_known_closes_the_connection() -> None:
+    loop, client = TcpLoop(), ReplayClient(ReplayClientSettings("C", "REPLAYER"))
+    client.open(0)
+    loop.connect(("no such host", 30_001), client)
+    assert client.is_closed and client.last_error.startswith("cannot connect to no such host:30001: ")
+    loop.close()
+
+
+def test_waking_a_loop_never_waits() -> None:
+    """Its thread may have ended; the live client must not stop with it."""
+    loop = TcpLoop()
+    waking = threading.Thread(target=lambda: [loop.wake() for _ in range(100_000)], daemon=True)
+    waking.start()
+    waking.join(PATIENCE_S)
+    assert not waking.is_alive()
+    loop.poll(0)
+    loop.close()
+
+
 def test_nobody_listens() -> None:
     with socket.socket() as own:
         own.bind((LOCALHOST, 0))
