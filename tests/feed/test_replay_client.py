@@ -203,6 +203,33 @@ def test_the_reason_of_a_refused_logon_is_reported_until_a_logon_succeeds() -> N
     assert client.is_active and client.last_error == ""
 
 
+def test_a_request_that_waits_for_its_next_attempt_does_not_hold_up_another_channel() -> None:
+    def script(request: m.ReplayRequest, attempt: int) -> Reply:
+        channel = request.ranges[0].channel
+        if channel == "72" and attempt == 1:
+            return [accepted(request), report(request, 5)]
+        return [accepted(request), raw(request, span_of(request), channel), report(request)]
+
+    network = Network(script)
+    network.client.request(Span(72, 5, 6), START)
+    network.client.request(Span(73, 901, 902), START)
+    network.run(200)
+    assert [(at - START) // MS < 100 for at, _ in network.requests] == [True, True, False]
+    assert network.replayed() == [901, 902, 5, 6]
+
+
+def test_a_cancelled_request_is_not_made_again() -> None:
+    network = Network(lambda request, _: [("BX", m.Acknowledgment("R", request.request_id, 3).fields())])
+    network.client.request(Span(72, 5, 6), START)
+    network.run(5)
+    network.client.cancel(72)
+    network.client.request(Span(73, 5, 6), START)
+    network.run(5)
+    network.client.cancel(73)
+    network.run(1_000)
+    assert network.client.is_idle and len(network.requests) == 2 and not network.outcomes
+
+
 def test_without_a_connection_a_span_is_given_up_in_time() -> None:
     network = Network(honest)
     network.is_down = True

@@ -126,7 +126,9 @@ def test_a_replayer_that_refuses_leaves_the_gaps_to_snapshots(day: LiveDay, hist
     follower.connect(history, Switch.NO_RESOURCES)
     for packets in damaged(day, 1, 0.02):
         follower.receive(packets)
-    follower.tick(follower.now_ns + SECOND_NS // 2)
+    for _ in range(4):  # it is asked three more times (5.2)
+        follower.tick(follower.now_ns + 150 * MS)
+        follower.exchange_with_replayer()
     assert follower.feed.totals.missing == sum(len(failure.span) for failure in follower.failures)
     assert follower.feed.totals.filled == 0 and follower.untrusted > 0
 

@@ -69,7 +69,7 @@ class ReplayFailure:
     reason: str
 
 
-@dataclass
+@dataclass(eq=False)
 class _Request:
     span: Span
     due_ns: int
@@ -212,12 +212,11 @@ class ReplayClient:
     def _send_next(self) -> None:
         if self._current is not None or not self.is_active or not self._waiting:
             return
-        request = self._waiting[0]
-        if request.due_ns > self._now_ns:
+        # One that is made again in 140 ms does not hold up the others, nor those of other channels.
+        request = next((request for request in self._waiting if request.due_ns <= self._now_ns), None)
+        if request is None:
             return
-        self._waiting.popleft()
-        if not request.missing:
-            return
+        self._waiting.remove(request)
         assert self._session is not None
         self._number += 1
         self.counts.requests += 1
@@ -292,6 +291,8 @@ class ReplayClient:
 
     def _retry(self, request: _Request, reason: str) -> None:
         self._current = None
+        if not request.missing:  # it was cancelled
+            return
         if request.attempt >= self.settings.retries:
             self._fail(request, reason)
             return
