@@ -13,7 +13,13 @@ import pytest
 
 from umdf.exchange.network.renumbering import SEQUENCE_RESET
 from umdf.exchange.publish.sinks import Packets
-from umdf.exchange.replayer.connection import CompIds, ReplayerConnection, ReplayerId
+from umdf.exchange.replayer.connection import (
+    MAX_REQUEST_BYTES,
+    MAX_WAITING_BYTES,
+    CompIds,
+    ReplayerConnection,
+    ReplayerId,
+)
 from umdf.exchange.replayer.history import ENTRY, ChannelHistory, Entries
 from umdf.exchange.replayer.history_sink import HistorySink
 from umdf.exchange.replayer.retention import SESSION, TWO_DAYS, WEEK, Profile
@@ -21,7 +27,7 @@ from umdf.exchange.replayer.service import MAX_REPORT_BYTES, ReplayService, Repl
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fix import replay_messages as m
-from umdf.wire.fix.message import FixFramer, FixMessage
+from umdf.wire.fix.message import FixFramer, FixMessage, encode_message
 from umdf.wire.fix.session import FixSession, Role, SessionSettings
 from umdf.wire.fix.session_events import ApplicationMessage
 
@@ -185,6 +191,25 @@ def test_a_request_that_is_no_request_is_rejected_and_the_session_goes_on(histor
     client.turn()
     sent = list(FixFramer().feed(b""))  # the client's session ignores rejects: look at its counters
     assert not sent and client.server.session.counts.rejected == 2
+    assert outcome(client.ask(5, 6))[2] == [5, 6]
+
+
+def test_a_client_that_sends_but_does_not_read_is_disconnected(history: ChannelHistory) -> None:
+    client = Client(service_of(history))
+    client.settle()
+    for number in range(2, 2_000):
+        header = [(49, "CLIENT"), (56, "REPLAYER"), (34, number), (52, "20261106-12:00:00.000")]
+        client.server.receive(encode_message("1", [*header, (112, "x" * 1_000)]), NOW)
+    assert client.server.is_closed and client.server.end_reason == "the client sends, but does not read"
+    assert client.server.session.output_bytes < MAX_WAITING_BYTES + 2_000
+
+
+def test_a_request_has_at_most_16_kb(history: ChannelHistory) -> None:
+    client = Client(service_of(history))
+    client.settle()
+    client.session.send("BW", [(58, "x" * MAX_REQUEST_BYTES)], NOW)
+    client.settle()
+    assert client.server.session.counts.garbled_bytes > MAX_REQUEST_BYTES
     assert outcome(client.ask(5, 6))[2] == [5, 6]
 
 

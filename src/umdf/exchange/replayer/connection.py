@@ -20,6 +20,8 @@ from umdf.wire.fix.session import FixSession, Role, SequenceNumbers, SessionSett
 from umdf.wire.fix.session_events import ApplicationMessage, SessionEnd
 
 MAX_REQUESTS_PER_S = 1_000
+MAX_REQUEST_BYTES = 16 << 10
+MAX_WAITING_BYTES = 256 << 10  # of replies to a client that sends, but does not read
 UNSUPPORTED_TYPE = 3  # BusinessRejectReason (380)
 SECOND_NS = 1_000_000_000
 
@@ -60,7 +62,7 @@ class ReplayerConnection:
     ) -> None:  # fmt: skip
         self._comp_ids, self._service, self._log = comp_ids, service, log
         self._admitted: str | None = None
-        settings = SessionSettings(replayer.comp_id, "", Role.ACCEPTOR)
+        settings = SessionSettings(replayer.comp_id, "", Role.ACCEPTOR, max_message_bytes=MAX_REQUEST_BYTES)
         self.session = FixSession(settings, now_ns, self._admit)
         self._parts: Iterator[m.RawData | m.Report] | None = None
         self._requests: deque[int] = deque(maxlen=MAX_REQUESTS_PER_S)  # when they came
@@ -87,6 +89,8 @@ class ReplayerConnection:
                 self._end(event)
             elif isinstance(event, ApplicationMessage):
                 self._on_message(event.message, now_ns)
+        if self.session.output_bytes > MAX_WAITING_BYTES:
+            self.close("the client sends, but does not read")
 
     def tick(self, now_ns: int) -> None:
         for event in self.session.tick(now_ns):

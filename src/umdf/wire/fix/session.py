@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 
-from umdf.wire.fix.message import BEGIN_STRING, Fields, FieldValue, FixFramer, FixMessage, GarbledBytes, encode_message
+from umdf.wire.fix.message import (
+    BEGIN_STRING,
+    MAX_MESSAGE_BYTES,
+    Fields,
+    FieldValue,
+    FixFramer,
+    FixMessage,
+    GarbledBytes,
+    encode_message,
+)
 from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionEvent, SessionStart
 
 SECOND_NS = 1_000_000_000
@@ -61,6 +70,7 @@ class SessionSettings:
     heartbeat_s: int = 30  # what an initiator asks for; an acceptor takes the peer's
     min_heartbeat_s: int = 1
     max_heartbeat_s: int = 3_600
+    max_message_bytes: int = MAX_MESSAGE_BYTES  # received
 
 
 @dataclass
@@ -110,7 +120,7 @@ class FixSession:
 
     def __post_init__(self) -> None:
         self.peer_id, self.heartbeat_s = self.settings.peer_id, self.settings.heartbeat_s
-        self._framer, self._output = FixFramer(), bytearray()
+        self._framer, self._output = FixFramer(self.settings.max_message_bytes), bytearray()
         self._timers = _Timers(self.now_ns, self.now_ns, self.now_ns)
         self._queued: dict[int, FixMessage] = {}  # received beyond a gap
         self._resend_until = 0  # numbers up to it were requested again
