@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
-from umdf.wire.fix.session import BUSINESS_REJECT, FixSession, Role, SessionSettings, State
+from umdf.wire.fix.session import FixSession, Role, SessionSettings, State
 from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionStart
+from umdf.wire.fix.session_messages import BUSINESS_REJECT
 
 MILLISECOND_NS = 1_000_000
 RETRY_ERRORS = (

@@ -42,6 +42,13 @@ def logged_on(**values) -> FixSession:
     return session
 
 
+def with_empty_field(data: bytes) -> bytes:
+    """A message whose field with the value "?" has none; with the BodyLength and CheckSum that it then has."""
+    body = data[data.index(b"35=") : data.index(b"\x0110=") + 1].replace(b"=?", b"=")
+    message = b"8=FIX.4.4\x019=%d\x01" % len(body) + body
+    return message + b"10=%03d\x01" % (sum(message) % 256)
+
+
 TESTED = peer_message("1", 2, (112, "a")) + peer_message("1", 3, (112, "b"))
 # What a client sends, what the server answers (MsgType and some tags), and whether the session goes on.
 CASES = {
@@ -58,6 +65,13 @@ CASES = {
     "resend request backwards": (TESTED + peer_message("2", 4, (7, 2), (16, 1)),
                                  [("0", {}), ("0", {}), ("3", {371: "16", 373: "5"})], True),
     "resend request beyond what was sent": (peer_message("2", 2, (7, 9), (16, 0)), [("3", {371: "7"})], True),
+    "resend request without an end": (peer_message("2", 2, (7, 1)), [("3", {371: "16", 373: "1"})], True),
+    "sequence reset to nowhere": (peer_message("4", 2), [("3", {371: "36", 373: "1"})], True),
+    "no sending time": (encode_message("0", [(49, "CLIENT"), (56, "SERVER"), (34, 2)]),
+                        [("3", {45: "2", 371: "52", 372: "0", 373: "1"})], True),
+    "a possible duplicate without its time": (peer_message("0", 2, (43, "Y")), [("3", {371: "122", 373: "1"})], True),
+    "a tag without a value": (with_empty_field(peer_message("BW", 2, (1346, "?"))),
+                              [("3", {45: "2", 371: "1346", 372: "BW", 373: "4"})], True),
     "a gap": (peer_message("0", 5), [("2", {7: "2", 16: "0"})], True),
     "gap fill": (peer_message("4", 2, (123, "Y"), (36, 10)), [], True),
     "gap fill backwards": (peer_message("4", 2, (123, "Y"), (36, 1)), [("3", {371: "36"})], True),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import numpy as np
@@ -27,7 +28,7 @@ MAX_DATA_FIELDS = 16  # of a message; each is looked up among all lengths before
 # Length fields of the data fields that a session may carry, by data field.
 LENGTH_OF_DATA = {96: 95, 91: 90, 89: 93, 213: 212, 349: 348, 351: 350, 353: 352, 355: 354, 357: 356, 359: 358}
 _HEAD = re.compile(rb"8=([^\x01]{1,16})\x019=(\d{1,9})\x01")
-_PLAIN_FIELD = re.compile(rb"([1-9]\d{0,8})=([^\x01]+)\x01")
+_PLAIN_FIELD = re.compile(rb"([1-9]\d{0,8})=([^\x01]*)\x01")  # without a value: the session rejects it
 _DATA_FIELD = re.compile(rb"(?:\A|\x01)(" + b"|".join(b"%d" % tag for tag in LENGTH_OF_DATA) + rb")=")
 _TRAILER, _TRAILER_BYTES = re.compile(rb"10=\d{3}\x01"), 7
 _MAX_HEAD_BYTES = len(b"8=") + 16 + len(b"\x019=") + 9 + 1
@@ -129,6 +130,12 @@ class EncodedGroup(bytes):
 
 def checksum(data: bytes) -> int:
     return int(np.frombuffer(data, np.uint8).sum(dtype=np.uint64)) & 0xFF
+
+
+def utc_timestamp(now_ns: int) -> str:
+    """UTCTimestamp with milliseconds."""
+    moment = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC)
+    return f"{moment:%Y%m%d-%H:%M:%S}.{now_ns // 1_000_000 % 1_000:03d}"
 
 
 def encode_message(msg_type: str, fields: Fields) -> bytes:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import Enum
 
 from umdf.wire.fix.message import (
@@ -26,20 +25,28 @@ from umdf.wire.fix.message import (
     FixMessage,
     GarbledBytes,
     encode_message,
+    utc_timestamp,
 )
 from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionEvent, SessionStart
+from umdf.wire.fix.session_messages import (
+    BUSINESS_REJECT,
+    COMP_ID_PROBLEM,
+    HEARTBEAT,
+    LOGON,
+    LOGOUT,
+    REJECT,
+    RESEND_REQUEST,
+    SEQUENCE_RESET,
+    TEST_REQUEST,
+    VALUE_INCORRECT,
+    wrong_field,
+)
 
 SECOND_NS = 1_000_000_000
 MAX_GARBLED_BYTES = 1 << 20  # of a session; a peer that sends more of it is not a FIX engine
 MAX_QUEUED_MESSAGES = 1_000  # received after a gap
 LOGON_TIMEOUT_S = LOGOUT_TIMEOUT_S = 10
 SILENCE_FACTOR = 1.2  # of the heartbeat interval, before a TestRequest
-
-LOGON, HEARTBEAT, TEST_REQUEST, RESEND_REQUEST, REJECT, SEQUENCE_RESET, LOGOUT = "A", "0", "1", "2", "3", "4", "5"
-SESSION_TYPES = frozenset({LOGON, HEARTBEAT, TEST_REQUEST, RESEND_REQUEST, REJECT, SEQUENCE_RESET, LOGOUT})
-BUSINESS_REJECT = "j"
-# SessionRejectReason (373).
-REQUIRED_TAG_MISSING, VALUE_INCORRECT, COMP_ID_PROBLEM = 1, 5, 9
 
 
 class Role(Enum):
@@ -93,12 +100,6 @@ class _Timers:
     logout_ns: int | None = None
 
 
-def utc_timestamp(now_ns: int) -> str:
-    """UTCTimestamp with milliseconds."""
-    moment = datetime.fromtimestamp(now_ns // SECOND_NS, UTC)
-    return f"{moment:%Y%m%d-%H:%M:%S}.{now_ns // 1_000_000 % 1_000:03d}"
-
-
 # Which messages a state accepts; any other ends the session.
 ACCEPTED_TYPES: dict[State, Callable[[str], bool]] = {
     State.AWAIT_LOGON: lambda msg_type: msg_type == LOGON,
@@ -125,7 +126,7 @@ class FixSession:
         self._queued: dict[int, FixMessage] = {}  # received beyond a gap
         self._resend_until = 0  # numbers up to it were requested again
         self._handlers: dict[str, Callable[[FixMessage], Iterator[SessionEvent]]] = {
-            HEARTBEAT: self._on_heartbeat,
+            HEARTBEAT: lambda _: iter(()),
             TEST_REQUEST: self._on_test_request,
             RESEND_REQUEST: self._on_resend_request,
             REJECT: self._on_reject,
@@ -268,7 +269,9 @@ class FixSession:
                 yield from self._handle(message)
 
     def _handle(self, message: FixMessage) -> Iterator[SessionEvent]:
-        if handler := self._handlers.get(message.msg_type):
+        if wrong := wrong_field(message):
+            self._reject(message, wrong.reason, wrong.tag, wrong.text)
+        elif handler := self._handlers.get(message.msg_type):
             yield from handler(message)
         elif self.state == State.ACTIVE:
             yield ApplicationMessage(message)
@@ -320,14 +323,8 @@ class FixSession:
     def _on_reject(self, message: FixMessage) -> Iterator[SessionEvent]:
         yield Rejection(message.text(372), message.text(58))
 
-    def _on_heartbeat(self, _: FixMessage) -> Iterator[SessionEvent]:
-        yield from ()
-
     def _on_test_request(self, message: FixMessage) -> Iterator[SessionEvent]:
-        if request_id := message.get(112):
-            self._send(HEARTBEAT, [(112, request_id)])
-        else:
-            self._reject(message, REQUIRED_TAG_MISSING, 112, "TestReqID (112) is missing")
+        self._send(HEARTBEAT, [(112, message.text(112))])
         yield from ()
 
     def _on_resend_request(self, message: FixMessage) -> Iterator[SessionEvent]:
@@ -344,6 +341,9 @@ class FixSession:
 
     def _on_sequence_reset(self, message: FixMessage, number: int) -> Iterator[SessionEvent]:
         is_gap_fill, new_number = message.text(123) == "Y", message.integer(36)
+        if wrong := wrong_field(message):
+            self._reject(message, wrong.reason, wrong.tag, wrong.text)
+            return
         if is_gap_fill and number > self.numbers.incoming:
             self._request_resend(number)
             return
