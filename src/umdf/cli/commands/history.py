@@ -63,6 +63,8 @@ def history(
             writer.write_batch(packets.buffer, packets.start, packets.end, packets.ts_ns, SOURCE, dest)
             messages += len(outcome.messages)
     if not messages:
+        if out.is_file():  # not /dev/null
+            out.unlink()
         raise UmdfError(f"nothing was received: {reason}", "check the range and the replayer")
     if missing:
         printer.warn(f"{counted(missing, 'message')} not available: {reason}")
