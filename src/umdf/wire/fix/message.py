@@ -43,6 +43,7 @@ class FixMessage:
 
     fields: tuple[tuple[int, bytes], ...]
     begin_string: bytes = BEGIN_STRING
+    empty_tag: int = 0  # the first one without a value, which FIX does not allow
 
     @property
     def msg_type(self) -> str:
@@ -199,7 +200,9 @@ class FixFramer:
         if fields is None or fields[0][0] != 35:
             return self._drop(size, "no sequence of tag=value fields that starts with MsgType (35)")
         del buffer[:size]
-        return FixMessage(fields, begin_string)
+        may_have_empty = message.find(b"=\x01", body, trailer) >= 0  # or RawData has these bytes
+        empty_tag = next((tag for tag, value in fields if not value), 0) if may_have_empty else 0
+        return FixMessage(fields, begin_string, empty_tag)
 
     def _drop(self, size: int, reason: str) -> GarbledBytes:
         del self._buffer[:size]

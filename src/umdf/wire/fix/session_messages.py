@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import itemgetter
 
 from umdf.wire.fix.message import FixMessage
 
@@ -14,7 +13,6 @@ REQUIRED_TAG_MISSING, NO_VALUE, VALUE_INCORRECT, COMP_ID_PROBLEM = 1, 4, 5, 9
 # What a message must have beside SendingTime (52). OrigSendingTime (122) too, if it is a possible duplicate; but some
 # engines leave it out of gap fills.
 REQUIRED_TAGS = {TEST_REQUEST: (112,), RESEND_REQUEST: (7, 16), SEQUENCE_RESET: (36,)}
-_VALUE = itemgetter(1)
 
 
 @dataclass(frozen=True)
@@ -28,9 +26,8 @@ class WrongField:
 
 def wrong_field(message: FixMessage) -> WrongField | None:
     """The first field that is missing, or has no value."""
-    if not all(map(_VALUE, message.fields)):
-        tag = next(tag for tag, value in message.fields if not value)
-        return WrongField(NO_VALUE, tag, f"tag {tag} has no value")
+    if message.empty_tag:
+        return WrongField(NO_VALUE, message.empty_tag, f"tag {message.empty_tag} has no value")
     possible_duplicate = (122,) if message.text(43) == "Y" and message.msg_type != SEQUENCE_RESET else ()
     for tag in (52, *possible_duplicate, *REQUIRED_TAGS.get(message.msg_type, ())):
         if message.get(tag) is None:
