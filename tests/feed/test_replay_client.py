@@ -52,7 +52,7 @@ class Network:
         self.script, self.requests, self.now = script, [], START
         self.server: FixSession | None = None
         self.outcomes: list[ReplayedMessages | ReplayFailure] = []
-        self.is_down = False
+        self.is_down = self.may_end = False
 
     def run(self, ms: int) -> None:
         for _ in range(ms):
@@ -66,7 +66,10 @@ class Network:
                 for event in self.server.receive(data, self.now):
                     if isinstance(event, ApplicationMessage):
                         self._answer(event)
-                    assert not isinstance(event, SessionEnd), event
+                    if isinstance(event, SessionEnd):
+                        assert self.may_end, event
+                        self.disconnect()
+                        break
                 if self.server is not None:
                     self.server.tick(self.now)
                     self.client.receive(self.server.take_output(), self.now)
@@ -157,6 +160,19 @@ def test_a_single_failure_is_recovered_by_another_request(name: str) -> None:
     assert network.client.is_idle and not network.failures() and len(network.requests) == 2
 
 
+def test_a_session_whose_requests_are_not_answered_is_left_for_another() -> None:
+    """A replayer may send heartbeats and nothing else; line B is there for that (5.2)."""
+    network = Network(lambda request, attempt: honest(request, attempt) if attempt > 4 else [], timeout_ms=100)
+    network.may_end = True
+    network.client.request(Span(72, 101, 110), START)
+    network.run(1_200)
+    assert network.failures() == [(101, 110)] and len(network.requests) == 4
+    assert network.client.counts.connections == 2 and not network.client.is_answering
+    network.client.request(Span(72, 201, 210), network.now)
+    network.run(20)
+    assert network.replayed() == list(range(201, 211)) and network.client.is_answering
+
+
 def test_messages_that_the_replayer_no_longer_has_are_not_requested_again() -> None:
     network = Network(lambda r, _: [accepted(r), raw(r, span_of(r)[3:]), report(r, 6)])
     network.client.request(Span(72, 101, 110), START)
@@ -245,6 +261,7 @@ def test_random_faults_lose_nothing_that_is_not_reported(sized) -> None:
             ONCE[draw.choice(list(ONCE))](request) if draw.random() < 0.4 else honest(request, attempt)
         )
         network = Network(script, timeout_ms=300)
+        network.may_end = True
         wanted: set[int] = set()
         for _ in range(5):
             first = draw.randrange(100, 9_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, Replayed
 from umdf.feed.replay_source import ReplaySource, rebuilt_packets
 from umdf.sync.gaps import Gap
 from umdf.transport.channels_file import ReplayerAddresses
+from umdf.transport.tcp import TcpLoop
 from umdf.transport.udp_receiver import ReceivedPackets
+from umdf.wire.fix.message import FixMessage
 from umdf.wire.packet import ChunkParser
 
 MS = 1_000_000
@@ -162,4 +165,42 @@ def test_a_source_takes_the_second_address_if_the_first_does_not_answer(tmp_path
         assert found == list(range(101, 1_001)) and not source.failures
     finally:
         source.close()
+        server.stop()
+
+
+class Mute(ReplayerConnection):
+    """A replayer whose session works, and which never answers a request."""
+
+    def _on_message(self, message: FixMessage, now_ns: int) -> None:
+        pass
+
+
+def test_a_source_leaves_a_replayer_that_does_not_answer(tmp_path: Path) -> None:
+    own = ChannelHistory(tmp_path)
+    own.append((sequence, 1, b"%d" % sequence) for sequence in range(1, 101))
+    service = ReplayService({"72": own}, ReplaySettings(), Profile(WEEK), lambda: SECOND_NS)
+    replayer, comp_ids = ReplayerId("REPLAYER"), CompIds(frozenset())
+    mute, stop = TcpLoop(), Event()
+    address = mute.listen(("127.0.0.1", 0), lambda: Mute(replayer, comp_ids, service, time.time_ns()))
+    thread = Thread(target=mute.run, args=(stop,))
+    server = ReplayerServer(ReplayerSettings(("127.0.0.1", 0), "REPLAYER"), service)
+    thread.start()
+    server.start()
+    settings = ReplayClientSettings("CLIENT", "REPLAYER", timeout_ms=200)
+    source = ReplaySource(ReplayerAddresses("CLIENT", "REPLAYER", (address, server.address)), settings)
+    try:
+        found, deadline = 0, time.monotonic() + PATIENCE_S
+        source.request(ChannelKey("fast", 72), Gap(0, 1, 100, 0))
+        while not found and time.monotonic() < deadline:
+            if source.failures:  # all attempts have timed out
+                source.failures.clear()
+                source.request(ChannelKey("fast", 72), Gap(0, 1, 100, 0))
+            found = sum(map(len, source.take()))
+            time.sleep(0.01)
+        assert found == 100 and server.session_count == 1
+    finally:
+        source.close()
+        stop.set()
+        thread.join()
+        mute.close()
         server.stop()

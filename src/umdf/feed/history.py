@@ -31,7 +31,7 @@ def fetch_history(
                     attempt += 1
                 client.tick(now_ns())
                 loop.poll(POLL_S)
-                if client.is_active:
+                if client.is_answering:
                     attempt = 0  # A is preferred, also after B has been lost (5.2)
                 yield from client.take_outcomes()
             yield from client.take_outcomes()

@@ -102,6 +102,8 @@ class ReplayClient:
         self._number = 0
         self._now_ns = 0
         self._reconnect_ms, self._connect_at_ns = FIRST_RECONNECT_MS, 0
+        self._timeouts = 0  # consecutive ones
+        self.is_answering = False  # the replayer of this session
         self.last_error = ""
 
     # Requests and outcomes
@@ -141,6 +143,7 @@ class ReplayClient:
         own, peer = self.settings.comp_id, self.settings.replayer_id
         settings = SessionSettings(own, peer, Role.INITIATOR, self.settings.heartbeat_s)
         self._session = FixSession(settings, now_ns)
+        self._timeouts, self.is_answering = 0, False
         self.counts.connections += 1
 
     @property
@@ -179,7 +182,10 @@ class ReplayClient:
         current = self._current
         if current is not None and now_ns >= current.deadline_ns:
             self.counts.timeouts += 1
+            self._timeouts += 1
             self._retry(current, f"no answer within {self.settings.timeout_ms} ms")
+            if self._timeouts > self.settings.retries:
+                self._leave("requests are not answered", now_ns)
         for request in [request for request in self._waiting if not request.request_id and self._is_overdue(request)]:
             self._waiting.remove(request)
             self._fail(request, self.last_error or "no connection to the replayer")
@@ -198,6 +204,12 @@ class ReplayClient:
         self._reconnect_ms = min(2 * self._reconnect_ms, MAX_RECONNECT_MS)
         if self._current is not None:
             self._retry(self._current, reason or "connection lost")
+
+    def _leave(self, reason: str, now_ns: int) -> None:
+        """End a session that is of no use, without waiting for the peer: the other address may be better."""
+        if self._session is not None and self.is_active:
+            self._session.log_out(reason, now_ns)
+            self._session.state, self.last_error = State.ENDED, reason
 
     def log_out(self, now_ns: int) -> None:
         if self._session is not None:
@@ -242,7 +254,8 @@ class ReplayClient:
             self.counts.invalid += 1
             return
         if request is None or found.request_id != request.request_id:
-            return  # of a request that was given up
+            return  # of a request that has failed, or is made again
+        self._timeouts, self.is_answering = 0, True
         request.deadline_ns = self._now_ns + self.settings.timeout_ms * MILLISECOND_NS
         if isinstance(found, m.Acknowledgment):
             self._on_acknowledgment(request, found)

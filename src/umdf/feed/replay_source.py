@@ -118,7 +118,7 @@ class ReplaySource:
             self._loop.connect(address, self._client)
         self._client.tick(now_ns)
         self._loop.poll(POLL_S)
-        if self._client.is_active:
+        if self._client.is_answering:
             self._attempt = 0
         for outcome in self._client.take_outcomes():
             self._outcomes.put(outcome)
