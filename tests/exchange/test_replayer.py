@@ -117,6 +117,7 @@ OUTCOMES = {
     "2,001 messages": (WEEK, [], "72", 1, 2001, (2, 4, 2), None, None),
     "backwards": (WEEK, [], "72", 10, 9, (2, 3, 2), None, None),
     "last is 0": (WEEK, [], "72", 1, 0, (2, 3, 2), None, None),
+    "first is negative": (WEEK, [], "72", -5, 5, (2, 3, 2), None, None),
     "first is 0": (WEEK, [], "72", 0, 5, (2, 3, 2), None, None),
     "another channel": (WEEK, [], "99", 1, 5, (1, 0, 2), None, None),
     "not available yet": (WEEK, [], "72", 9001, 9001, ACCEPTED, (4, 5), None),
@@ -173,24 +174,36 @@ def test_reports_are_at_most_60_kb(history: ChannelHistory) -> None:
     assert len(sizes) > 1 and max(sizes) <= MAX_REPORT_BYTES + 1_000
 
 
+REQUEST_ID, REQUEST_TYPE, ONE_CHANNEL = (1346, "r"), (1347, 0), (1351, 1)
+CHANNEL, FIRST, LAST = (1355, "72"), (1182, 1), (1183, 2)
+
+
 @pytest.mark.parametrize(
-    ("fields", "answer"),
+    ("fields", "tag", "reason"),
     [
-        ([(1347, 0), (1351, 1), (1355, "72"), (1182, 1), (1183, 2)], "3"),
-        ([(1346, "r"), (1347, 9), (1351, 1), (1355, "72"), (1182, 1), (1183, 2)], "3"),
-        ([(1346, "r"), (1347, 0)], "3"),
-        ([(1346, "r"), (1347, 0), (1351, 2), (1355, "72"), (1182, 1), (1183, 2)], "3"),
-        ([(1346, "r"), (1347, 0), (1351, 1), (1355, "72"), (1182, "x"), (1183, 2)], "3"),
+        ([REQUEST_TYPE, ONE_CHANNEL, CHANNEL, FIRST, LAST], "1346", "1"),
+        ([REQUEST_ID, ONE_CHANNEL, CHANNEL, FIRST, LAST], "1347", "1"),
+        ([REQUEST_ID, (1347, 9), ONE_CHANNEL, CHANNEL, FIRST, LAST], "1347", "5"),
+        ([REQUEST_ID, (1347, "x"), ONE_CHANNEL, CHANNEL, FIRST, LAST], "1347", "6"),
+        ([REQUEST_ID, REQUEST_TYPE], "1351", "1"),
+        ([REQUEST_ID, REQUEST_TYPE, (1351, 2), CHANNEL, FIRST, LAST], "1351", "16"),
+        ([REQUEST_ID, REQUEST_TYPE, (1351, 0)], "1351", "16"),
+        ([REQUEST_ID, REQUEST_TYPE, ONE_CHANNEL, FIRST, LAST], "1355", "1"),
+        ([REQUEST_ID, REQUEST_TYPE, ONE_CHANNEL, CHANNEL, FIRST], "1183", "1"),
+        ([REQUEST_ID, REQUEST_TYPE, ONE_CHANNEL, CHANNEL, (1182, "x"), LAST], "1182", "6"),
     ],
-)
-def test_a_request_that_is_no_request_is_rejected_and_the_session_goes_on(history, fields, answer) -> None:
+)  # fmt: skip
+def test_a_request_that_is_no_request_is_rejected_and_the_session_goes_on(history, fields, tag, reason) -> None:
     client = Client(service_of(history))
     client.settle()
     client.session.send("BW", fields, NOW)
     client.session.send("D", [(11, "x")], NOW)
-    client.turn()
-    sent = list(FixFramer().feed(b""))  # the client's session ignores rejects: look at its counters
-    assert not sent and client.server.session.counts.rejected == 2
+    client.server.receive(client.session.take_output(), NOW)
+    output = client.server.take_output(NOW)
+    rejection, business = (found for found in FixFramer().feed(output) if isinstance(found, FixMessage))
+    assert [rejection.text(each) for each in (35, 45, 371, 372, 373)] == ["3", "2", tag, "BW", reason]
+    assert [business.text(each) for each in (35, 45, 372, 380)] == ["j", "3", "D", "3"]
+    list(client.session.receive(output, NOW))
     assert outcome(client.ask(5, 6))[2] == [5, 6]
 
 

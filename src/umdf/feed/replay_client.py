@@ -20,7 +20,7 @@ from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
 from umdf.wire.fix.session import FixSession, Role, SessionSettings, State
 from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionStart
-from umdf.wire.fix.session_messages import BUSINESS_REJECT
+from umdf.wire.fix.session_messages import BUSINESS_REJECT, WrongField
 
 MILLISECOND_NS = 1_000_000
 RETRY_ERRORS = (
@@ -250,7 +250,7 @@ class ReplayClient:
         parser = parsers.get(message.msg_type)
         found = None if parser is None else parser(message)
         request = self._current
-        if found is None or isinstance(found, m.WrongField):
+        if found is None or isinstance(found, WrongField):
             self.counts.invalid += 1
             return
         if request is None or found.request_id != request.request_id:

@@ -83,7 +83,9 @@ CASES = {
     "a number too low": (peer_message("0", 1), [("5", {58: "MsgSeqNum too low: expected 2, received 1"})], False),
     "a possible duplicate": (peer_message("0", 1, (43, "Y")), [], True),
     "logout": (peer_message("5", 2), [("5", {})], False),
-    "another CompID": (peer_message("0", 2, own="OTHER"), [("3", {373: "9"}), ("5", {})], False),
+    "another CompID": (peer_message("0", 2, own="OTHER"), [("3", {371: "49", 373: "9"}), ("5", {})], False),
+    "to another CompID": (encode_message("0", [(49, "CLIENT"), (56, "OTHER"), (34, 2)]),
+                          [("3", {371: "56", 373: "9"}), ("5", {})], False),
     "no number": (encode_message("0", [(49, "CLIENT"), (56, "SERVER")]), [("5", {})], False),
     "a second logon": (logon(2), [("5", {})], False),
 }  # fmt: skip

@@ -18,6 +18,7 @@ from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
 from umdf.wire.fix.session import FixSession, Role, SequenceNumbers, SessionSettings, State
 from umdf.wire.fix.session_events import ApplicationMessage, SessionEnd
+from umdf.wire.fix.session_messages import WrongField
 
 MAX_REQUESTS_PER_S = 1_000
 MAX_REQUEST_BYTES = 16 << 10
@@ -129,9 +130,8 @@ class ReplayerConnection:
             self.session.reject_business(message, UNSUPPORTED_TYPE, "only ApplicationMessageRequest (BW)", now_ns)
             return
         request = m.parse_request(message)
-        if isinstance(request, m.WrongField):
-            reason = 1 if message.get(request.tag) is None else 5
-            self.session.reject(message, reason, request.tag, request.reason, now_ns)
+        if isinstance(request, WrongField):
+            self.session.reject(message, request, now_ns)
             return
         oldest = self._requests[0] if len(self._requests) == MAX_REQUESTS_PER_S else None
         self._requests.append(now_ns)

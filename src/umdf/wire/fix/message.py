@@ -59,7 +59,7 @@ class FixMessage:
 
     def integer(self, tag: int) -> int | None:
         """The first value of a tag as a number; None if it is absent or not a number."""
-        return _integer(self.get(tag))
+        return parse_integer(self.get(tag))
 
     def group(self, count_tag: int, members: frozenset[int]) -> list[dict[int, bytes]] | None:
         """The entries of a repeating group, in whatever order their fields are; None if the count is wrong.
@@ -68,7 +68,7 @@ class FixMessage:
         """
         tags, values = self._columns
         at = tags.index(count_tag) + 1 if count_tag in tags else 0
-        count = _integer(values[at - 1]) if at else None
+        count = parse_integer(values[at - 1]) if at else None
         if count is None:
             return None
         # Usually all entries have the same fields in the same order.
@@ -118,7 +118,7 @@ def _goes_on(tags: list[int], end: int, members: frozenset[int]) -> bool:
     return len(following) < 2 or LENGTH_OF_DATA.get(following[1]) != following[0]
 
 
-def _integer(value: bytes | None) -> int | None:
+def parse_integer(value: bytes | None) -> int | None:
     # int() accepts more than FIX does: spaces, underscores, other digits.
     if value is None or not value.removeprefix(b"-").isdigit() or len(value) > 18:
         return None
@@ -256,7 +256,7 @@ def parse_fields(body: bytes) -> tuple[tuple[int, bytes], ...] | None:
 def _data_end(body: bytes, start: int, lengths: list[bytes]) -> int | None:
     """Where a data field ends: by the length directly before it, or by an earlier one if that cannot be (any order)."""
     for value in reversed(lengths):
-        end = start + (_integer(value) or 0)
+        end = start + (parse_integer(value) or 0)
         if start < end < len(body) and body[end] == 1:
             return end
     return None

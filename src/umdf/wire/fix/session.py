@@ -39,6 +39,7 @@ from umdf.wire.fix.session_messages import (
     SEQUENCE_RESET,
     TEST_REQUEST,
     VALUE_INCORRECT,
+    WrongField,
     wrong_field,
 )
 
@@ -230,7 +231,8 @@ class FixSession:
         elif msg_type == LOGON:
             yield from self._on_logon(message, number)
         elif message.text(49) != self.peer_id or message.text(56) != self.settings.own_id:
-            self._reject(message, COMP_ID_PROBLEM, 49, "SenderCompID or TargetCompID is not this session's")
+            tag, name = (49, "SenderCompID") if message.text(49) != self.peer_id else (56, "TargetCompID")
+            self._reject(message, WrongField(COMP_ID_PROBLEM, tag, f"{name} is not this session's"))
             yield self._refuse("CompID problem")
         elif msg_type == SEQUENCE_RESET:
             yield from self._on_sequence_reset(message, number)
@@ -270,7 +272,7 @@ class FixSession:
 
     def _handle(self, message: FixMessage) -> Iterator[SessionEvent]:
         if wrong := wrong_field(message):
-            self._reject(message, wrong.reason, wrong.tag, wrong.text)
+            self._reject(message, wrong)
         elif handler := self._handlers.get(message.msg_type):
             yield from handler(message)
         elif self.state == State.ACTIVE:
@@ -330,9 +332,11 @@ class FixSession:
     def _on_resend_request(self, message: FixMessage) -> Iterator[SessionEvent]:
         first, last, following = message.integer(7), message.integer(16), self.numbers.outgoing
         if first is None or not 1 <= first < following:
-            self._reject(message, VALUE_INCORRECT, 7, f"BeginSeqNo must be 1 to {following - 1}")
+            self._reject(message, WrongField(VALUE_INCORRECT, 7, f"BeginSeqNo must be 1 to {following - 1}"))
         elif last is None or (last != 0 and last < first):
-            self._reject(message, VALUE_INCORRECT, 16, "EndSeqNo must be BeginSeqNo or more, or 0: everything")
+            self._reject(
+                message, WrongField(VALUE_INCORRECT, 16, "EndSeqNo must be BeginSeqNo or more, or 0: everything")
+            )
         else:
             # Not beyond what was requested: the peer has the messages behind it, and would drop them.
             fills_until = following if last == 0 else min(last + 1, following)
@@ -342,7 +346,7 @@ class FixSession:
     def _on_sequence_reset(self, message: FixMessage, number: int) -> Iterator[SessionEvent]:
         is_gap_fill, new_number = message.text(123) == "Y", message.integer(36)
         if wrong := wrong_field(message):
-            self._reject(message, wrong.reason, wrong.tag, wrong.text)
+            self._reject(message, wrong)
             return
         if is_gap_fill and number > self.numbers.incoming:
             self._request_resend(number)
@@ -353,7 +357,7 @@ class FixSession:
             return
         least = self.numbers.incoming + is_gap_fill  # a gap fill stands for one message at least
         if new_number is None or new_number < least:
-            self._reject(message, VALUE_INCORRECT, 36, f"NewSeqNo must be {least} or more")
+            self._reject(message, WrongField(VALUE_INCORRECT, 36, f"NewSeqNo must be {least} or more"))
             return
         if not is_gap_fill:
             self._queued.clear()
@@ -373,15 +377,15 @@ class FixSession:
         reference = message.get(34) or b"0"
         self.send(BUSINESS_REJECT, [(45, reference), (372, message.msg_type), (380, reason), (58, text)], now_ns)
 
-    def reject(self, message: FixMessage, reason: int, tag: int, text: str, now_ns: int) -> None:
+    def reject(self, message: FixMessage, wrong: WrongField, now_ns: int) -> None:
         """Refuse a message that breaks a rule of FIX (Reject)."""
         self.now_ns = max(self.now_ns, now_ns)
-        self._reject(message, reason, tag, text)
+        self._reject(message, wrong)
 
-    def _reject(self, message: FixMessage, reason: int, tag: int, text: str) -> None:
+    def _reject(self, message: FixMessage, wrong: WrongField) -> None:
         self.counts.rejected += 1
-        reference = message.get(34) or b"0"
-        self._send(REJECT, [(45, reference), (371, tag), (372, message.msg_type), (373, reason), (58, text)])
+        reference = [(45, message.get(34) or b"0"), (371, wrong.tag), (372, message.msg_type)]
+        self._send(REJECT, [*reference, (373, wrong.reason), (58, wrong.text)])
 
     def _refuse(self, reason: str) -> SessionEnd:
         """Log out and end: what the peer did cannot be repaired."""
