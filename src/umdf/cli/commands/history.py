@@ -31,8 +31,8 @@ def history(
     """Fetch messages of a FAST channel from the Historical Replayer, as a capture.
 
     They are requested 2,000 at a time and written as packets of the channel's incremental line A, with the technical
-    headers that they were sent with, so `umdf decode`, `book` and `ingest` read it like any capture. Their receive
-    time is the time of the download.
+    headers rebuilt, so `umdf decode`, `book` and `ingest` read the file like any capture. The receive time of a packet
+    is the time of the download.
     """
     import time
 
