@@ -9,6 +9,7 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
+from feed.free_ports import free_udp_ports
 from feed.live_truth import SECOND_NS, Follower, LiveDay, is_line, without, write_day
 
 from umdf.exchange.publish.sinks import Packets
@@ -20,10 +21,11 @@ from umdf.exchange.replayer.server import ReplayerServer, ReplayerSettings
 from umdf.exchange.replayer.service import ReplayService, ReplaySettings, Switch
 from umdf.feed.events import GapOpened
 from umdf.feed.feed_lines import ChannelKey, FeedLine
+from umdf.feed.live import Live
 from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.feed.replay_source import ReplaySource, rebuilt_packets
 from umdf.sync.gaps import Gap
-from umdf.transport.channels_file import ReplayerAddresses
+from umdf.transport.channels_file import ChannelAddresses, LineAddress, ReplayerAddresses
 from umdf.transport.tcp import TcpLoop
 from umdf.transport.udp_receiver import ReceivedPackets
 from umdf.wire.fix.message import FixMessage
@@ -162,10 +164,22 @@ def test_a_source_takes_the_second_address_if_the_first_does_not_answer(tmp_path
             for packets in source.take():
                 found += ChunkParser().parse(packets.buffer, packets.start, packets.end).msg_seq_num.tolist()
             time.sleep(0.01)
-        assert found == list(range(101, 1_001)) and not source.failures
+        assert found == list(range(101, 1_001)) and not source.failures and not source.notices()
     finally:
         source.close()
         server.stop()
+
+
+def test_a_replayer_that_cannot_be_reached_is_a_notice() -> None:
+    channel = ChannelAddresses(72, "fast", {"incremental": (LineAddress("A", "127.0.0.1", free_udp_ports(1)[0]),)})
+    with Live([channel]) as live:
+        assert live.notices() == []
+        live.replay = ReplaySource(ReplayerAddresses("CLIENT", "REPLAYER", (("127.0.0.1", 1),)))
+        deadline = time.monotonic() + PATIENCE_S
+        while not live.notices() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (notice,) = live.notices()
+    assert notice.startswith("no session with the TCP Replayer, gaps are left to snapshots: cannot connect")
 
 
 class Mute(ReplayerConnection):

@@ -65,6 +65,12 @@ class ReplaySource:
     def last_error(self) -> str:
         return self._client.last_error
 
+    def notices(self) -> list[str]:
+        """Why gaps are left to snapshots at the moment."""
+        if self.is_connected or not self.last_error:
+            return []
+        return [f"no session with the TCP Replayer, gaps are left to snapshots: {self.last_error}"]
+
     def request(self, channel: ChannelKey, gap: Gap) -> None:
         """Request a gap. The replayers serve FIX/FAST only; Binary recovers from snapshots."""
         if channel.protocol == "fast":
