@@ -3,8 +3,8 @@
     connection.receive(data, now_ns); connection.tick(now_ns)
     socket.send(connection.take_output())        # one report at a time, so that requests in between are seen
 
-One request is served at a time; a second one meanwhile is refused with 1348=3. A client that asks too often is told
-to wait (1348=7).
+One request is served at a time: another one meanwhile is refused with 1348=3, and one beyond the limit of requests per
+second with 1348=7.
 """
 
 from __future__ import annotations
