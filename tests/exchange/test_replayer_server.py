@@ -117,6 +117,23 @@ def test_sessions_are_limited(server: ReplayerServer) -> None:
     assert fetch(server, {"GOOD": Span(72, 1, 3)})["GOOD"] == [1, 2, 3]
 
 
+def test_clients_are_logged_out_when_the_replayer_stops(server: ReplayerServer) -> None:
+    stopping = ReplayerServer(ReplayerSettings((LOCALHOST, 0), "REPLAYER"), server.service)
+    stopping.start()
+    loop, client = TcpLoop(), ReplayClient(ReplayClientSettings("C", "REPLAYER"))
+    client.open(time.time_ns())
+    loop.connect(stopping.address, client)
+    deadline = time.monotonic() + PATIENCE_S
+    while not client.is_active and time.monotonic() < deadline:
+        loop.poll(0.02)
+    assert client.is_active
+    stopping.stop()
+    while not client.is_closed and time.monotonic() < deadline:
+        loop.poll(0.02)
+    loop.close()
+    assert client.last_error == "the replayer stops"
+
+
 def test_a_port_in_use_is_a_clear_error(server: ReplayerServer) -> None:
     with pytest.raises(ConfigError, match="cannot listen on 127"):
         ReplayerServer(ReplayerSettings(server.address, "OTHER"), server.service)
