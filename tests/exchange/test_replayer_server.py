@@ -209,8 +209,11 @@ def test_the_history_survives_kills(tmp_path: Path, sized) -> None:
         own.close()
 
 
-def test_an_operator_switches_refusals_on_and_off_over_the_control_socket(tmp_path: Path) -> None:
+def test_an_operator_switches_refusals_on_and_off_over_the_control_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """1348=7, 35021=1 and 1354=8, each by a command, on a running exchange."""
+    close, stopped_before = ChannelHistory.close, list[bool]()
     settings = read_settings(EXAMPLE)
     fast = next(at for at, channel in enumerate(settings.channels) if channel.protocol == "fast")
     settings = replace(
@@ -234,7 +237,12 @@ def test_an_operator_switches_refusals_on_and_off_over_the_control_socket(tmp_pa
             command(opened, control, switch, "--json")
             assert fetch_outcome(replayers.servers["replayer"], span) == reason
             command(opened, control, switch, "--off")
-        assert fetch_outcome(replayers.servers["replayer"], span) == ""
+        server = replayers.servers["replayer"]
+        assert fetch_outcome(server, span) == ""
+        monkeypatch.setattr(
+            ChannelHistory, "close", lambda own: (stopped_before.append(not server.is_serving), close(own))
+        )
+    assert stopped_before == [True], "its thread reads the history"
 
 
 def command(opened: OpenedExchange, control: Path, *arguments: str) -> None:

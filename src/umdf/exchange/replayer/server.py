@@ -62,10 +62,16 @@ class ReplayerServer:
     def session_count(self) -> int:
         return self._loop.connection_count
 
+    @property
+    def is_serving(self) -> bool:
+        return self._thread.is_alive()
+
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
+        if self._stop.is_set():
+            return
         self._stop.set()
         self._loop.wake()
         if self._thread.is_alive():
