@@ -72,6 +72,7 @@ CASES = {
     "a possible duplicate without its time": (peer_message("0", 2, (43, "Y")), [("3", {371: "122", 373: "1"})], True),
     "a tag without a value": (with_empty_field(peer_message("BW", 2, (1346, "?"))),
                               [("3", {45: "2", 371: "1346", 372: "BW", 373: "4"})], True),
+    "no message type": (with_empty_field(peer_message("?", 2)), [], True),
     "a gap": (peer_message("0", 5), [("2", {7: "2", 16: "0"})], True),
     "gap fill": (peer_message("4", 2, (123, "Y"), (36, 10)), [], True),
     "gap fill backwards": (peer_message("4", 2, (123, "Y"), (36, 1)), [("3", {371: "36"})], True),

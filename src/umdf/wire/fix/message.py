@@ -197,7 +197,7 @@ class FixFramer:
         if checksum(message[:trailer]) != int(message[trailer + 3 : -1]):
             return self._drop(size, "wrong CheckSum (10)")
         fields = parse_fields(message[body:trailer])
-        if fields is None or fields[0][0] != 35:
+        if fields is None or fields[0][0] != 35 or not fields[0][1]:
             return self._drop(size, "no sequence of tag=value fields that starts with MsgType (35)")
         del buffer[:size]
         may_have_empty = message.find(b"=\x01", body, trailer) >= 0  # or RawData has these bytes
