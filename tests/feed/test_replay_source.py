@@ -182,6 +182,14 @@ def test_a_replayer_that_cannot_be_reached_is_a_notice() -> None:
     assert notice.startswith("no session with the TCP Replayer, gaps are left to snapshots: cannot connect")
 
 
+def test_a_source_can_end_before_it_is_woken_and_be_closed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ReplaySource(ReplayerAddresses("CLIENT", "REPLAYER", (("127.0.0.1", 1),)))
+    wake = source._loop.wake
+    monkeypatch.setattr(source._loop, "wake", lambda: (source._thread.join(), wake()))
+    source.close()
+    source.close()
+
+
 class Mute(ReplayerConnection):
     """A replayer whose session works, and which never answers a request."""
 

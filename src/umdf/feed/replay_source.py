@@ -97,9 +97,12 @@ class ReplaySource:
                 self.failures.append(outcome)
 
     def close(self) -> None:
+        if self._stop.is_set():
+            return
         self._stop.set()
         self._loop.wake()
         self._thread.join()
+        self._loop.close()  # not in the thread: it may end before it is woken
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -109,7 +112,6 @@ class ReplaySource:
             if self._client.is_closed:
                 break
             self._loop.poll(POLL_S)
-        self._loop.close()
 
     def _step(self) -> None:
         now_ns = self._now_ns()
