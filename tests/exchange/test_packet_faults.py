@@ -204,6 +204,17 @@ def test_a_replayer_without_faults_answers_as_it_does() -> None:
     assert [each.msg_type for each in answers(Faults())] == ["BX", "URDR", "BY"]
 
 
+def test_a_field_without_a_value_is_relayed_as_absent() -> None:
+    body = b"35=0\x0149=R\x0156=C\x0134=1\x0158=\x01"
+    message = b"8=FIX.4.4\x019=%d\x01" % len(body) + body
+    source = Answers()
+    source.output = message + b"10=%03d\x01" % (sum(message) % 256)
+    data = FaultyReplayer(source, np.random.default_rng(1), Faults(), 0).take_output(0)
+    (relayed,) = FixFramer().feed(data)
+    assert isinstance(relayed, FixMessage)
+    assert relayed.fields == ((35, b"0"), (49, b"R"), (56, b"C"), (34, b"1"))
+
+
 def test_a_replayer_refuses_and_what_it_would_have_sent_are_heartbeats() -> None:
     refusal, *others = answers(Faults(replayer_refusals=1.0))
     assert (refusal.integer(1348), [each.msg_type for each in others]) == (7, ["0", "0"])

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import random
+import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from umdf.exchange.replayer.connection import CompIds, ReplayerConnection, ReplayerId
-from umdf.exchange.replayer.history import ENTRY, ChannelHistory
+from umdf.exchange.network.renumbering import SEQUENCE_RESET
+from umdf.exchange.publish.sinks import Packets
+from umdf.exchange.replayer.connection import (
+    MAX_REQUEST_BYTES,
+    MAX_WAITING_BYTES,
+    CompIds,
+    ReplayerConnection,
+    ReplayerId,
+)
+from umdf.exchange.replayer.history import ENTRY, ChannelHistory, Entries
+from umdf.exchange.replayer.history_sink import HistorySink
 from umdf.exchange.replayer.retention import SESSION, TWO_DAYS, WEEK, Profile
 from umdf.exchange.replayer.service import MAX_REPORT_BYTES, ReplayService, ReplaySettings, Switch
+from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fix import replay_messages as m
-from umdf.wire.fix.message import FixFramer, FixMessage
-from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionSettings
+from umdf.wire.fix.message import FixFramer, FixMessage, encode_message
+from umdf.wire.fix.session import FixSession, Role, SessionSettings
+from umdf.wire.fix.session_events import ApplicationMessage
 
 S, DAY = 1_000_000_000, 86_400 * 1_000_000_000
 NOW = 1_794_000_000 * S  # a Friday in November 2026
@@ -102,6 +117,7 @@ OUTCOMES = {
     "2,001 messages": (WEEK, [], "72", 1, 2001, (2, 4, 2), None, None),
     "backwards": (WEEK, [], "72", 10, 9, (2, 3, 2), None, None),
     "last is 0": (WEEK, [], "72", 1, 0, (2, 3, 2), None, None),
+    "first is negative": (WEEK, [], "72", -5, 5, (2, 3, 2), None, None),
     "first is 0": (WEEK, [], "72", 0, 5, (2, 3, 2), None, None),
     "another channel": (WEEK, [], "99", 1, 5, (1, 0, 2), None, None),
     "not available yet": (WEEK, [], "72", 9001, 9001, ACCEPTED, (4, 5), None),
@@ -158,24 +174,55 @@ def test_reports_are_at_most_60_kb(history: ChannelHistory) -> None:
     assert len(sizes) > 1 and max(sizes) <= MAX_REPORT_BYTES + 1_000
 
 
+REQUEST_ID, REQUEST_TYPE, ONE_CHANNEL = (1346, "r"), (1347, 0), (1351, 1)
+CHANNEL, FIRST, LAST = (1355, "72"), (1182, 1), (1183, 2)
+
+
 @pytest.mark.parametrize(
-    ("fields", "answer"),
+    ("fields", "tag", "reason"),
     [
-        ([(1347, 0), (1351, 1), (1355, "72"), (1182, 1), (1183, 2)], "3"),
-        ([(1346, "r"), (1347, 9), (1351, 1), (1355, "72"), (1182, 1), (1183, 2)], "3"),
-        ([(1346, "r"), (1347, 0)], "3"),
-        ([(1346, "r"), (1347, 0), (1351, 2), (1355, "72"), (1182, 1), (1183, 2)], "3"),
-        ([(1346, "r"), (1347, 0), (1351, 1), (1355, "72"), (1182, "x"), (1183, 2)], "3"),
+        ([REQUEST_TYPE, ONE_CHANNEL, CHANNEL, FIRST, LAST], "1346", "1"),
+        ([REQUEST_ID, ONE_CHANNEL, CHANNEL, FIRST, LAST], "1347", "1"),
+        ([REQUEST_ID, (1347, 9), ONE_CHANNEL, CHANNEL, FIRST, LAST], "1347", "5"),
+        ([REQUEST_ID, (1347, "x"), ONE_CHANNEL, CHANNEL, FIRST, LAST], "1347", "6"),
+        ([REQUEST_ID, REQUEST_TYPE], "1351", "1"),
+        ([REQUEST_ID, REQUEST_TYPE, (1351, 2), CHANNEL, FIRST, LAST], "1351", "16"),
+        ([REQUEST_ID, REQUEST_TYPE, (1351, 0)], "1351", "16"),
+        ([REQUEST_ID, REQUEST_TYPE, ONE_CHANNEL, FIRST, LAST], "1355", "1"),
+        ([REQUEST_ID, REQUEST_TYPE, ONE_CHANNEL, CHANNEL, FIRST], "1183", "1"),
+        ([REQUEST_ID, REQUEST_TYPE, ONE_CHANNEL, CHANNEL, (1182, "x"), LAST], "1182", "6"),
     ],
-)
-def test_a_request_that_is_no_request_is_rejected_and_the_session_goes_on(history, fields, answer) -> None:
+)  # fmt: skip
+def test_a_request_that_is_no_request_is_rejected_and_the_session_goes_on(history, fields, tag, reason) -> None:
     client = Client(service_of(history))
     client.settle()
     client.session.send("BW", fields, NOW)
     client.session.send("D", [(11, "x")], NOW)
-    client.turn()
-    sent = list(FixFramer().feed(b""))  # the client's session ignores rejects: look at its counters
-    assert not sent and client.server.session.counts.rejected == 2
+    client.server.receive(client.session.take_output(), NOW)
+    output = client.server.take_output(NOW)
+    rejection, business = (found for found in FixFramer().feed(output) if isinstance(found, FixMessage))
+    assert [rejection.text(each) for each in (35, 45, 371, 372, 373)] == ["3", "2", tag, "BW", reason]
+    assert [business.text(each) for each in (35, 45, 372, 380)] == ["j", "3", "D", "3"]
+    list(client.session.receive(output, NOW))
+    assert outcome(client.ask(5, 6))[2] == [5, 6]
+
+
+def test_a_client_that_sends_but_does_not_read_is_disconnected(history: ChannelHistory) -> None:
+    client = Client(service_of(history))
+    client.settle()
+    for number in range(2, 2_000):
+        header = [(49, "CLIENT"), (56, "REPLAYER"), (34, number), (52, "20261106-12:00:00.000")]
+        client.server.receive(encode_message("1", [*header, (112, "x" * 1_000)]), NOW)
+    assert client.server.is_closed and client.server.end_reason == "the client sends, but does not read"
+    assert client.server.session.output_bytes < MAX_WAITING_BYTES + 2_000
+
+
+def test_a_request_has_at_most_16_kb(history: ChannelHistory) -> None:
+    client = Client(service_of(history))
+    client.settle()
+    client.session.send("BW", [(58, "x" * MAX_REQUEST_BYTES)], NOW)
+    client.settle()
+    assert client.server.session.counts.garbled_bytes > MAX_REQUEST_BYTES
     assert outcome(client.ask(5, 6))[2] == [5, 6]
 
 
@@ -211,6 +258,46 @@ def test_nothing_before_a_sequence_reset_is_served(history: ChannelHistory) -> N
     history.append((sequence, NOW - S, message_bytes(sequence)) for sequence in range(1, 11))
     assert outcome(client.ask(1, 10)) == (ACCEPTED, (3, None), list(range(1, 11)))
     assert outcome(client.ask(5_000, 5_001, name="r2")) == (ACCEPTED, (4, 5), [])
+
+
+def test_a_sequence_reset_ends_what_is_served_at_once(tmp_path: Path) -> None:
+    """Not only when the first message of the new numbering is sent, which may take a heartbeat's interval (4.2.8)."""
+    own, writer = ChannelHistory(tmp_path), Writer(load_templates())
+    sink, client = HistorySink(own), Client(service_of(own))
+    values = {"SendingTime": 20261106120000000, "NewSeqNo": 1}
+    reset = writer.encode(SEQUENCE_RESET, {"MsgSeqNum": 4, **values})
+
+    def write(*messages: tuple[int, bytes]) -> None:
+        parts = [struct.pack(">IHHH", number, 1, 1, len(data)) + data for number, data in messages]
+        ends = np.cumsum([len(part) for part in parts])
+        starts, buffer = ends - [len(part) for part in parts], np.frombuffer(b"".join(parts), np.uint8)
+        times, zeros = np.full(len(parts), NOW - S), np.zeros(len(parts), np.int64)
+        sink.write(Packets(buffer, starts, ends, times, zeros, zeros))
+
+    write(*((number, b"\xc0\x81" + message_bytes(number)) for number in (1, 2, 3)))
+    assert client.ask(1, 3)[-1].text(1426) == "3"
+    write((4, reset))
+    assert outcome(client.ask(1, 4, name="r2")) == (ACCEPTED, (4, 5), [])
+    write((1, b"\xc0\x81new"), (2, reset), (1, b"\xc0\x81newer"))
+    assert own.read(own.entries(1, 9)) == [(1, b"\xc0\x81newer")]
+    own.close()
+
+
+def test_a_sequence_reset_while_the_index_is_read(history: ChannelHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions read in another thread than the exchange writes."""
+    read, writers = history._entries, list[threading.Thread]()
+
+    def slow(first: int, count: int) -> Entries:
+        if not writers:
+            writers.append(threading.Thread(target=history.start_epoch))
+            writers[0].start()
+            writers[0].join(0.05)
+        return read(first, count)
+
+    monkeypatch.setattr(history, "_entries", slow)
+    assert len(history.entries(1, 100)) == 100
+    writers[0].join()
+    assert history.last == 0
 
 
 def test_a_history_that_was_cut_anywhere_serves_what_is_whole(tmp_path: Path) -> None:

@@ -117,9 +117,45 @@ def test_sessions_are_limited(server: ReplayerServer) -> None:
     assert fetch(server, {"GOOD": Span(72, 1, 3)})["GOOD"] == [1, 2, 3]
 
 
+def test_clients_are_logged_out_when_the_replayer_stops(server: ReplayerServer) -> None:
+    stopping = ReplayerServer(ReplayerSettings((LOCALHOST, 0), "REPLAYER"), server.service)
+    stopping.start()
+    loop, client = TcpLoop(), ReplayClient(ReplayClientSettings("C", "REPLAYER"))
+    client.open(time.time_ns())
+    loop.connect(stopping.address, client)
+    deadline = time.monotonic() + PATIENCE_S
+    while not client.is_active and time.monotonic() < deadline:
+        loop.poll(0.02)
+    assert client.is_active
+    stopping.stop()
+    while not client.is_closed and time.monotonic() < deadline:
+        loop.poll(0.02)
+    loop.close()
+    assert client.last_error == "the replayer stops"
+
+
 def test_a_port_in_use_is_a_clear_error(server: ReplayerServer) -> None:
     with pytest.raises(ConfigError, match="cannot listen on 127"):
         ReplayerServer(ReplayerSettings(server.address, "OTHER"), server.service)
+
+
+def test_a_host_that_is_not_known_closes_the_connection() -> None:
+    loop, client = TcpLoop(), ReplayClient(ReplayClientSettings("C", "REPLAYER"))
+    client.open(0)
+    loop.connect(("no such host", 30_001), client)
+    assert client.is_closed and client.last_error.startswith("cannot connect to no such host:30001: ")
+    loop.close()
+
+
+def test_waking_a_loop_never_waits() -> None:
+    """Its thread may have ended; the live client must not stop with it."""
+    loop = TcpLoop()
+    waking = threading.Thread(target=lambda: [loop.wake() for _ in range(100_000)], daemon=True)
+    waking.start()
+    waking.join(PATIENCE_S)
+    assert not waking.is_alive()
+    loop.poll(0)
+    loop.close()
 
 
 def test_nobody_listens() -> None:
@@ -173,8 +209,11 @@ def test_the_history_survives_kills(tmp_path: Path, sized) -> None:
         own.close()
 
 
-def test_an_operator_switches_refusals_on_and_off_over_the_control_socket(tmp_path: Path) -> None:
+def test_an_operator_switches_refusals_on_and_off_over_the_control_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """1348=7, 35021=1 and 1354=8, each by a command, on a running exchange."""
+    close, stopped_before = ChannelHistory.close, list[bool]()
     settings = read_settings(EXAMPLE)
     fast = next(at for at, channel in enumerate(settings.channels) if channel.protocol == "fast")
     settings = replace(
@@ -198,7 +237,12 @@ def test_an_operator_switches_refusals_on_and_off_over_the_control_socket(tmp_pa
             command(opened, control, switch, "--json")
             assert fetch_outcome(replayers.servers["replayer"], span) == reason
             command(opened, control, switch, "--off")
-        assert fetch_outcome(replayers.servers["replayer"], span) == ""
+        server = replayers.servers["replayer"]
+        assert fetch_outcome(server, span) == ""
+        monkeypatch.setattr(
+            ChannelHistory, "close", lambda own: (stopped_before.append(not server.is_serving), close(own))
+        )
+    assert stopped_before == [True], "its thread reads the history"
 
 
 def command(opened: OpenedExchange, control: Path, *arguments: str) -> None:

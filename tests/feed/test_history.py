@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from umdf.exchange.replayer.history_sink import HistorySink
 from umdf.exchange.replayer.retention import WEEK, Profile
 from umdf.exchange.replayer.server import ReplayerServer, ReplayerSettings
 from umdf.exchange.replayer.service import ReplayService, ReplaySettings
+from umdf.feed.history import fetch_history
+from umdf.feed.replay_client import ReplayFailure, Span
 from umdf.transport.channels_file import (
     HISTORICAL_REPLAYER,
     ChannelAddresses,
@@ -74,3 +78,22 @@ def test_missing_messages_are_reported(
     assert json.loads(shown.out)["messages"] == 10 and "5 messages not available" in shown.err
     assert fetch(served, tmp_path / "h.pcap", "--from", str(last + 1), "--to", str(last + 2)) == 3
     assert "nothing was received: not available" in capsys.readouterr().err
+
+
+def test_a_replayer_that_is_not_there_is_tried_once_and_not_for_every_part(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = closed.getsockname()
+    times = itertools.count(1_794_000_000 * 10**9, 10**9)  # a second passes with every look at the clock
+    replayer = ReplayerAddresses("CLIENT", "HISTORICAL", (address,))
+    found = list(fetch_history(replayer, Span(72, 1, 1_000_000), lambda: next(times)))
+    assert [(each.span.first, each.span.last) for each in found if isinstance(each, ReplayFailure)] == [
+        (1, 2_000), (2_001, 1_000_000),
+    ]  # fmt: skip
+    assert len(found) == 2 and all("connect" in each.reason for each in found if isinstance(each, ReplayFailure))
+
+
+def test_nothing_is_left_of_a_capture_without_messages(served: tuple[Path, int], tmp_path: Path) -> None:
+    out, last = tmp_path / "h.pcap", served[1]
+    assert fetch(served, out, "--from", str(last + 1), "--to", str(last + 2)) == 3
+    assert not out.exists()

@@ -10,8 +10,9 @@ import pytest
 
 from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.wire.fix import replay_messages as m
-from umdf.wire.fix.message import Fields
-from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionEnd, SessionSettings
+from umdf.wire.fix.message import Fields, encode_message
+from umdf.wire.fix.session import FixSession, Role, SessionSettings
+from umdf.wire.fix.session_events import ApplicationMessage, SessionEnd
 
 MS = 1_000_000
 START = 1_794_000_000_000 * MS
@@ -51,7 +52,7 @@ class Network:
         self.script, self.requests, self.now = script, [], START
         self.server: FixSession | None = None
         self.outcomes: list[ReplayedMessages | ReplayFailure] = []
-        self.is_down = False
+        self.is_down = self.may_end = False
 
     def run(self, ms: int) -> None:
         for _ in range(ms):
@@ -65,7 +66,10 @@ class Network:
                 for event in self.server.receive(data, self.now):
                     if isinstance(event, ApplicationMessage):
                         self._answer(event)
-                    assert not isinstance(event, SessionEnd), event
+                    if isinstance(event, SessionEnd):
+                        assert self.may_end, event
+                        self.disconnect()
+                        break
                 if self.server is not None:
                     self.server.tick(self.now)
                     self.client.receive(self.server.take_output(), self.now)
@@ -132,11 +136,15 @@ ONCE = {
     "nothing comes": lambda r: [],
     "a prior request is in progress": lambda r: [("BX", m.Acknowledgment("R", r.request_id, 3).fields())],
     "temporarily unavailable": lambda r: [("BX", m.Acknowledgment("R", r.request_id, 7).fields())],
+    "there are no resources": lambda r: [("BX", m.Acknowledgment("R", r.request_id, 2, r.ranges[0], 8, 4).fields())],
+    "there are no resources later": lambda r: [accepted(r), raw(r, span_of(r)[:4]), report(r, 8)],
     "the connection is lost": lambda r: None,
     "other sequences come": lambda r: [accepted(r), raw(r, [1, 2, 3]), report(r)],
     "another channel comes": lambda r: [accepted(r), raw(r, span_of(r), "73"), report(r)],
     "another request is answered": lambda r: [
         accepted(r), ("URDR", m.RawData("x", "R", "72", 1, m.replayed([(101, b"wrong")])).fields()), report(r)],
+    "the first and the last part are lost": lambda r: [
+        accepted(r), *(raw(r, middle) for middle in [span_of(r)[3:6]] if middle), report(r)],
     "an entry lies outside of the data": lambda r: [
         accepted(r), ("URDR", [(1346, r.request_id), (95, 3), (96, "abc"), (911, 1), (10054, 1), (1181, 101),
                                (1350, 0), (10055, 2), (95, 2)]), report(r)],
@@ -152,12 +160,90 @@ def test_a_single_failure_is_recovered_by_another_request(name: str) -> None:
     assert network.client.is_idle and not network.failures() and len(network.requests) == 2
 
 
+def test_a_session_whose_requests_are_not_answered_is_left_for_another() -> None:
+    """A replayer may send heartbeats and nothing else; line B is there for that (5.2)."""
+    network = Network(lambda request, attempt: honest(request, attempt) if attempt > 4 else [], timeout_ms=100)
+    network.may_end = True
+    network.client.request(Span(72, 101, 110), START)
+    network.run(1_200)
+    assert network.failures() == [(101, 110)] and len(network.requests) == 4
+    assert network.client.counts.connections == 2 and not network.client.is_answering
+    network.client.request(Span(72, 201, 210), network.now)
+    network.run(20)
+    assert network.replayed() == list(range(201, 211)) and network.client.is_answering
+
+
 def test_messages_that_the_replayer_no_longer_has_are_not_requested_again() -> None:
     network = Network(lambda r, _: [accepted(r), raw(r, span_of(r)[3:]), report(r, 6)])
     network.client.request(Span(72, 101, 110), START)
     network.run(1_000)
     assert network.replayed() == list(range(104, 111))
     assert (network.failures(), len(network.requests)) == ([(101, 103)], 1)
+
+
+def test_the_newest_part_is_requested_again_although_the_oldest_is_gone() -> None:
+    """1354=7 (reference 2.1.4): what is in the middle comes twice, and must not spoil what is new."""
+
+    def script(request: m.ReplayRequest, attempt: int) -> Reply:
+        newest = 108 if attempt == 1 else 110
+        sequences = [sequence for sequence in span_of(request) if 103 <= sequence <= newest]
+        return [accepted(request), raw(request, sequences), report(request, 7 if attempt == 1 else 6)]
+
+    network = Network(script)
+    network.client.request(Span(72, 101, 110), START)
+    network.run(1_000)
+    assert network.replayed() == list(range(103, 111))
+    assert network.failures() == [(101, 102)] and network.client.counts.invalid == 0
+
+
+@pytest.mark.parametrize("msg_type", ["3", "j"])
+def test_a_rejected_request_is_not_made_again(msg_type: str) -> None:
+    reason = [(373, 5)] if msg_type == "3" else [(380, 3)]
+    network = Network(lambda r, _: [(msg_type, [(45, 2), (372, "BW"), *reason, (58, "never")])])
+    network.client.request(Span(72, 101, 110), START)
+    network.run(20)
+    assert (network.failures(), len(network.requests)) == ([(101, 110)], 1)
+    (outcome,) = network.outcomes
+    assert isinstance(outcome, ReplayFailure) and outcome.reason == "never"
+
+
+def test_the_reason_of_a_refused_logon_is_reported_until_a_logon_succeeds() -> None:
+    client = ReplayClient(ReplayClientSettings("CLIENT", "REPLAYER"))
+    client.open(START)
+    header = [(49, "REPLAYER"), (56, "CLIENT"), (34, 1), (52, "20261106-12:00:00.000")]
+    client.receive(encode_message("5", [*header, (58, "not a subscriber")]), START)
+    client.close("closed by the peer")
+    assert client.last_error == "the logon was refused: not a subscriber"
+    client.open(START)
+    client.receive(encode_message("A", [*header, (98, 0), (108, 30), (141, "Y")]), START)
+    assert client.is_active and client.last_error == ""
+
+
+def test_a_request_that_waits_for_its_next_attempt_does_not_hold_up_another_channel() -> None:
+    def script(request: m.ReplayRequest, attempt: int) -> Reply:
+        channel = request.ranges[0].channel
+        if channel == "72" and attempt == 1:
+            return [accepted(request), report(request, 5)]
+        return [accepted(request), raw(request, span_of(request), channel), report(request)]
+
+    network = Network(script)
+    network.client.request(Span(72, 5, 6), START)
+    network.client.request(Span(73, 901, 902), START)
+    network.run(200)
+    assert [(at - START) // MS < 100 for at, _ in network.requests] == [True, True, False]
+    assert network.replayed() == [901, 902, 5, 6]
+
+
+def test_a_cancelled_request_is_not_made_again() -> None:
+    network = Network(lambda request, _: [("BX", m.Acknowledgment("R", request.request_id, 3).fields())])
+    network.client.request(Span(72, 5, 6), START)
+    network.run(5)
+    network.client.cancel(72)
+    network.client.request(Span(73, 5, 6), START)
+    network.run(5)
+    network.client.cancel(73)
+    network.run(1_000)
+    assert network.client.is_idle and len(network.requests) == 2 and not network.outcomes
 
 
 def test_without_a_connection_a_span_is_given_up_in_time() -> None:
@@ -175,6 +261,7 @@ def test_random_faults_lose_nothing_that_is_not_reported(sized) -> None:
             ONCE[draw.choice(list(ONCE))](request) if draw.random() < 0.4 else honest(request, attempt)
         )
         network = Network(script, timeout_ms=300)
+        network.may_end = True
         wanted: set[int] = set()
         for _ in range(5):
             first = draw.randrange(100, 9_000)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
+from feed.free_ports import free_udp_ports
 from feed.live_truth import SECOND_NS, Follower, LiveDay, is_line, without, write_day
 
 from umdf.exchange.publish.sinks import Packets
@@ -19,11 +21,14 @@ from umdf.exchange.replayer.server import ReplayerServer, ReplayerSettings
 from umdf.exchange.replayer.service import ReplayService, ReplaySettings, Switch
 from umdf.feed.events import GapOpened
 from umdf.feed.feed_lines import ChannelKey, FeedLine
+from umdf.feed.live import Live
 from umdf.feed.replay_client import ReplayClient, ReplayClientSettings, ReplayedMessages, ReplayFailure, Span
 from umdf.feed.replay_source import ReplaySource, rebuilt_packets
 from umdf.sync.gaps import Gap
-from umdf.transport.channels_file import ReplayerAddresses
+from umdf.transport.channels_file import ChannelAddresses, LineAddress, ReplayerAddresses
+from umdf.transport.tcp import TcpLoop
 from umdf.transport.udp_receiver import ReceivedPackets
+from umdf.wire.fix.message import FixMessage
 from umdf.wire.packet import ChunkParser
 
 MS = 1_000_000
@@ -126,7 +131,9 @@ def test_a_replayer_that_refuses_leaves_the_gaps_to_snapshots(day: LiveDay, hist
     follower.connect(history, Switch.NO_RESOURCES)
     for packets in damaged(day, 1, 0.02):
         follower.receive(packets)
-    follower.tick(follower.now_ns + SECOND_NS // 2)
+    for _ in range(4):  # it is asked three more times (5.2)
+        follower.tick(follower.now_ns + 150 * MS)
+        follower.exchange_with_replayer()
     assert follower.feed.totals.missing == sum(len(failure.span) for failure in follower.failures)
     assert follower.feed.totals.filled == 0 and follower.untrusted > 0
 
@@ -157,7 +164,65 @@ def test_a_source_takes_the_second_address_if_the_first_does_not_answer(tmp_path
             for packets in source.take():
                 found += ChunkParser().parse(packets.buffer, packets.start, packets.end).msg_seq_num.tolist()
             time.sleep(0.01)
-        assert found == list(range(101, 1_001)) and not source.failures
+        assert found == list(range(101, 1_001)) and not source.failures and not source.notices()
     finally:
         source.close()
+        server.stop()
+
+
+def test_a_replayer_that_cannot_be_reached_is_a_notice() -> None:
+    channel = ChannelAddresses(72, "fast", {"incremental": (LineAddress("A", "127.0.0.1", free_udp_ports(1)[0]),)})
+    with Live([channel]) as live:
+        assert live.notices() == []
+        live.replay = ReplaySource(ReplayerAddresses("CLIENT", "REPLAYER", (("127.0.0.1", 1),)))
+        deadline = time.monotonic() + PATIENCE_S
+        while not live.notices() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (notice,) = live.notices()
+    assert notice.startswith("no session with the TCP Replayer, gaps are left to snapshots: cannot connect")
+
+
+def test_a_source_can_end_before_it_is_woken_and_be_closed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ReplaySource(ReplayerAddresses("CLIENT", "REPLAYER", (("127.0.0.1", 1),)))
+    wake = source._loop.wake
+    monkeypatch.setattr(source._loop, "wake", lambda: (source._thread.join(), wake()))
+    source.close()
+    source.close()
+
+
+class Mute(ReplayerConnection):
+    """A replayer whose session works, and which never answers a request."""
+
+    def _on_message(self, message: FixMessage, now_ns: int) -> None:
+        pass
+
+
+def test_a_source_leaves_a_replayer_that_does_not_answer(tmp_path: Path) -> None:
+    own = ChannelHistory(tmp_path)
+    own.append((sequence, 1, b"%d" % sequence) for sequence in range(1, 101))
+    service = ReplayService({"72": own}, ReplaySettings(), Profile(WEEK), lambda: SECOND_NS)
+    replayer, comp_ids = ReplayerId("REPLAYER"), CompIds(frozenset())
+    mute, stop = TcpLoop(), Event()
+    address = mute.listen(("127.0.0.1", 0), lambda: Mute(replayer, comp_ids, service, time.time_ns()))
+    thread = Thread(target=mute.run, args=(stop,))
+    server = ReplayerServer(ReplayerSettings(("127.0.0.1", 0), "REPLAYER"), service)
+    thread.start()
+    server.start()
+    settings = ReplayClientSettings("CLIENT", "REPLAYER", timeout_ms=200)
+    source = ReplaySource(ReplayerAddresses("CLIENT", "REPLAYER", (address, server.address)), settings)
+    try:
+        found, deadline = 0, time.monotonic() + PATIENCE_S
+        source.request(ChannelKey("fast", 72), Gap(0, 1, 100, 0))
+        while not found and time.monotonic() < deadline:
+            if source.failures:  # all attempts have timed out
+                source.failures.clear()
+                source.request(ChannelKey("fast", 72), Gap(0, 1, 100, 0))
+            found = sum(map(len, source.take()))
+            time.sleep(0.01)
+        assert found == 100 and server.session_count == 1
+    finally:
+        source.close()
+        stop.set()
+        thread.join()
+        mute.close()
         server.stop()

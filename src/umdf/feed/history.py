@@ -17,7 +17,8 @@ TIMEOUT_MS = 10_000  # its answers are slow (4.1.5)
 def fetch_history(
     replayer: ReplayerAddresses, span: Span, now_ns: Callable[[], int] = time.time_ns
 ) -> Iterator[ReplayedMessages | ReplayFailure]:
-    """The messages of a span in order of their requests, and what is not available."""
+    """The messages of a span in order of their requests, and what is not available: all that is left, once there is no
+    session with the replayer."""
     client = ReplayClient(ReplayClientSettings(replayer.comp_id, replayer.replayer_id, timeout_ms=TIMEOUT_MS))
     loop, attempt = TcpLoop(clock_ns=now_ns), 0
     try:
@@ -30,8 +31,14 @@ def fetch_history(
                     attempt += 1
                 client.tick(now_ns())
                 loop.poll(POLL_S)
+                if client.is_answering:
+                    attempt = 0  # A is preferred, also after B has been lost (5.2)
                 yield from client.take_outcomes()
             yield from client.take_outcomes()
+            following = first + MAX_REQUEST_MESSAGES
+            if not client.is_active and following <= span.last:
+                yield ReplayFailure(Span(span.channel, following, span.last), client.last_error)
+                return
     finally:
         client.log_out(now_ns())
         loop.poll(POLL_S)

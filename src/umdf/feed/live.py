@@ -212,6 +212,7 @@ class Live:
             *self.receiver.notices(),
             *(n for feed in self.client.feeds.values() for n in feed.session.notices()),
             *self._line_silence.notices(self.receiver.counts(), self._joined, limits_s),
+            *(self.replay.notices() if self.replay is not None else []),
         ]
         if self.recorder is not None and self.recorder.failure:
             notices.append(f"recording stopped: {self.recorder.failure}")

@@ -15,7 +15,7 @@ from umdf.transport.channels_file import LineAddress
 from umdf.transport.rolling_captures import Flow, Manifest, RollingFiles, close_unfinished, lock_recording
 from umdf.transport.udp_receiver import ReceivedPackets
 
-UNKNOWN_SOURCE = ("0.0.0.0", 0)  # the kernel is not asked who sent a packet
+UNKNOWN_SOURCE = ("0.0.0.0", 0)  # the receiver does not request source addresses from the kernel
 FLUSH_NS = 1_000_000_000
 
 

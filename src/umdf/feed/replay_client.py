@@ -18,10 +18,14 @@ from dataclasses import dataclass, field
 
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
-from umdf.wire.fix.session import ApplicationMessage, FixSession, Role, SessionEnd, SessionSettings, SessionStart, State
+from umdf.wire.fix.session import FixSession, Role, SessionSettings, State
+from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionStart
+from umdf.wire.fix.session_messages import BUSINESS_REJECT, WrongField
 
 MILLISECOND_NS = 1_000_000
-RETRY_ERRORS = (m.ResponseError.NEWEST_NOT_AVAILABLE, m.ResponseError.BOTH_ENDS_NOT_AVAILABLE)
+RETRY_ERRORS = (
+    m.ResponseError.NEWEST_NOT_AVAILABLE, m.ResponseError.BOTH_ENDS_NOT_AVAILABLE, m.ResponseError.NO_RESOURCES,
+)  # fmt: skip
 RETRY_RESPONSES = (m.ResponseType.IN_PROGRESS, m.ResponseType.UNAVAILABLE)
 FIRST_RECONNECT_MS, MAX_RECONNECT_MS = 200, 10_000
 
@@ -66,7 +70,7 @@ class ReplayFailure:
     reason: str
 
 
-@dataclass
+@dataclass(eq=False)
 class _Request:
     span: Span
     due_ns: int
@@ -74,6 +78,7 @@ class _Request:
     request_id: str = ""  # once it is sent
     deadline_ns: int = 0
     missing: set[int] = field(default_factory=set)
+    requested: range = range(0)  # from the first to the last that was missing when it was sent
 
 
 @dataclass
@@ -97,6 +102,8 @@ class ReplayClient:
         self._number = 0
         self._now_ns = 0
         self._reconnect_ms, self._connect_at_ns = FIRST_RECONNECT_MS, 0
+        self._timeouts = 0  # consecutive ones
+        self.is_answering = False  # the replayer of this session
         self.last_error = ""
 
     # Requests and outcomes
@@ -136,6 +143,7 @@ class ReplayClient:
         own, peer = self.settings.comp_id, self.settings.replayer_id
         settings = SessionSettings(own, peer, Role.INITIATOR, self.settings.heartbeat_s)
         self._session = FixSession(settings, now_ns)
+        self._timeouts, self.is_answering = 0, False
         self.counts.connections += 1
 
     @property
@@ -156,7 +164,9 @@ class ReplayClient:
             return
         for event in self._session.receive(data, now_ns):
             if isinstance(event, SessionStart):
-                self._reconnect_ms = FIRST_RECONNECT_MS
+                self._reconnect_ms, self.last_error = FIRST_RECONNECT_MS, ""
+            elif isinstance(event, Rejection):
+                self._on_rejection(event)
             elif isinstance(event, ApplicationMessage):
                 self._on_message(event.message)
             elif isinstance(event, SessionEnd):
@@ -172,7 +182,10 @@ class ReplayClient:
         current = self._current
         if current is not None and now_ns >= current.deadline_ns:
             self.counts.timeouts += 1
+            self._timeouts += 1
             self._retry(current, f"no answer within {self.settings.timeout_ms} ms")
+            if self._timeouts > self.settings.retries:
+                self._leave("requests are not answered", now_ns)
         for request in [request for request in self._waiting if not request.request_id and self._is_overdue(request)]:
             self._waiting.remove(request)
             self._fail(request, self.last_error or "no connection to the replayer")
@@ -192,6 +205,12 @@ class ReplayClient:
         if self._current is not None:
             self._retry(self._current, reason or "connection lost")
 
+    def _leave(self, reason: str, now_ns: int) -> None:
+        """End a session that is of no use, without waiting for the peer: the other address may be better."""
+        if self._session is not None and self.is_active:
+            self._session.log_out(reason, now_ns)
+            self._session.state, self.last_error = State.ENDED, reason
+
     def log_out(self, now_ns: int) -> None:
         if self._session is not None:
             self._session.log_out("the client stops", now_ns)
@@ -206,18 +225,18 @@ class ReplayClient:
     def _send_next(self) -> None:
         if self._current is not None or not self.is_active or not self._waiting:
             return
-        request = self._waiting[0]
-        if request.due_ns > self._now_ns:
+        # One that is made again in 140 ms does not hold up the others, nor those of other channels.
+        request = next((request for request in self._waiting if request.due_ns <= self._now_ns), None)
+        if request is None:
             return
-        self._waiting.popleft()
-        if not request.missing:
-            return
+        self._waiting.remove(request)
         assert self._session is not None
         self._number += 1
         self.counts.requests += 1
         request.request_id = f"{self.settings.comp_id}-{self._number}"
         request.deadline_ns = self._now_ns + self.settings.timeout_ms * MILLISECOND_NS
-        one = m.ChannelRange(str(request.span.channel), min(request.missing), max(request.missing))
+        request.requested = range(min(request.missing), max(request.missing) + 1)
+        one = m.ChannelRange(str(request.span.channel), request.requested[0], request.requested[-1])
         self._session.send(m.REQUEST, m.ReplayRequest(request.request_id, (one,)).fields(), self._now_ns)
         self._current = request
 
@@ -225,16 +244,18 @@ class ReplayClient:
         parsers = {
             m.ACKNOWLEDGMENT: m.parse_acknowledgment, m.RAW_DATA: m.parse_raw_data, m.REPORT: m.parse_report,
         }  # fmt: skip
+        if message.msg_type == BUSINESS_REJECT:
+            self._on_rejection(Rejection(message.text(372), message.text(58)))
+            return
         parser = parsers.get(message.msg_type)
         found = None if parser is None else parser(message)
         request = self._current
-        if found is None or isinstance(found, m.WrongField):
+        if found is None or isinstance(found, WrongField):
             self.counts.invalid += 1
-            if message.msg_type in ("j", "3") and request is not None:
-                self._finish(request, message.text(58) or "the replayer rejected the request")
             return
         if request is None or found.request_id != request.request_id:
-            return  # of a request that was given up
+            return  # of a request that has failed, or is made again
+        self._timeouts, self.is_answering = 0, True
         request.deadline_ns = self._now_ns + self.settings.timeout_ms * MILLISECOND_NS
         if isinstance(found, m.Acknowledgment):
             self._on_acknowledgment(request, found)
@@ -243,27 +264,35 @@ class ReplayClient:
         else:
             self._on_report(request, found)
 
+    def _on_rejection(self, rejection: Rejection) -> None:
+        """FIX itself refuses the request: it would do so again."""
+        if self._current is not None and rejection.msg_type in ("", m.REQUEST):
+            self.counts.refused += 1
+            self._finish(self._current, rejection.reason or "the replayer rejected the request")
+
     def _on_acknowledgment(self, request: _Request, found: m.Acknowledgment) -> None:
         if found.response_type == m.ResponseType.ACCEPTED:
             return
         self.counts.refused += 1
         error = "" if found.error is None else f", ApplRespError {found.error}"
         reason = f"refused: ApplRespType {found.response_type}{error}"
-        if found.response_type in RETRY_RESPONSES:
+        if found.response_type in RETRY_RESPONSES or found.error in RETRY_ERRORS:
             self._retry(request, reason)
         else:
             self._finish(request, reason)
 
     def _on_raw_data(self, request: _Request, found: m.RawData) -> None:
-        expected = [message for message in found.messages if message.sequence in request.missing]
-        if found.channel not in ("", str(request.span.channel)) or len(expected) < len(found.messages):
+        is_requested = all(message.sequence in request.requested for message in found.messages)
+        if found.channel not in ("", str(request.span.channel)) or not is_requested:
             self.counts.invalid += 1  # another channel's, or what was not requested: nothing of it is used
             return
-        request.missing.difference_update(message.sequence for message in expected)
-        self.counts.messages += len(expected)
-        self.counts.bytes += sum(len(message.data) for message in expected)
-        messages = tuple((message.sequence, message.data) for message in expected)
-        self._outcomes.append(ReplayedMessages(request.span.channel, messages))
+        # A request made again is for one range, so what came in between comes again.
+        messages = {each.sequence: each.data for each in found.messages if each.sequence in request.missing}
+        if messages:
+            request.missing.difference_update(messages)
+            self.counts.messages += len(messages)
+            self.counts.bytes += sum(map(len, messages.values()))
+            self._outcomes.append(ReplayedMessages(request.span.channel, tuple(messages.items())))
 
     def _on_report(self, request: _Request, found: m.Report) -> None:
         if not request.missing:
@@ -276,6 +305,8 @@ class ReplayClient:
 
     def _retry(self, request: _Request, reason: str) -> None:
         self._current = None
+        if not request.missing:  # it was cancelled
+            return
         if request.attempt >= self.settings.retries:
             self._fail(request, reason)
             return

@@ -65,6 +65,12 @@ class ReplaySource:
     def last_error(self) -> str:
         return self._client.last_error
 
+    def notices(self) -> list[str]:
+        """Why gaps are left to snapshots at the moment."""
+        if self.is_connected or not self.last_error:
+            return []
+        return [f"no session with the TCP Replayer, gaps are left to snapshots: {self.last_error}"]
+
     def request(self, channel: ChannelKey, gap: Gap) -> None:
         """Request a gap. The replayers serve FIX/FAST only; Binary recovers from snapshots."""
         if channel.protocol == "fast":
@@ -91,9 +97,12 @@ class ReplaySource:
                 self.failures.append(outcome)
 
     def close(self) -> None:
+        if self._stop.is_set():
+            return
         self._stop.set()
         self._loop.wake()
         self._thread.join()
+        self._loop.close()  # not in the thread: it may end before it is woken
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -103,7 +112,6 @@ class ReplaySource:
             if self._client.is_closed:
                 break
             self._loop.poll(POLL_S)
-        self._loop.close()
 
     def _step(self) -> None:
         now_ns = self._now_ns()
@@ -118,7 +126,7 @@ class ReplaySource:
             self._loop.connect(address, self._client)
         self._client.tick(now_ns)
         self._loop.poll(POLL_S)
-        if self._client.is_active:
+        if self._client.is_answering:
             self._attempt = 0
         for outcome in self._client.take_outcomes():
             self._outcomes.put(outcome)

@@ -28,7 +28,7 @@ def apply_in_order(channel: Channel, events: Events, damaged: NDArray[np.bool_])
 
 def apply_late(channel: Channel, events: Events, damaged: NDArray[np.bool_]) -> Events:
     """Apply those late units that can be, in ascending runs; returns their events. Of a number that came before,
-    with other content, nothing is believed. Later updates were applied: what resets many instruments can no longer
+    with other content, nothing is used. Later updates were applied: what resets many instruments can no longer
     be, and stays missing."""
     is_usable, first = ~resets_many(events) & ~damaged, 0
     sequences = events.units.sequence.astype(np.int64)

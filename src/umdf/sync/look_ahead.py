@@ -1,6 +1,6 @@
 """Looks ahead of a requested moment: what comes after it may show that losses before it did not concern a book.
 
-Invariant: nothing of the later units is applied. A unit is believed here only if it was sent after all that are
+Invariant: nothing of the later units is applied. A unit counts here only if it was sent after all that are
 numbered before it, and if its number came with one content: one whose number is damaged may be an earlier unit.
 """
 

@@ -71,20 +71,19 @@ class WaitingUpdates:
         wanted = [number for number in instrument_ids.tolist() if number in self._chunks_of]
         if not wanted:
             return None
-        touched = {chunk.number: chunk for number in wanted for chunk in self._chunks_of.pop(number)}
+        holding = {chunk.number: chunk for number in wanted for chunk in self._chunks_of.pop(number)}
         parts, joined, nbytes = list[Events](), list[_Chunk](), 0
-        for number in sorted(
-            touched
-        ):  # many small chunks are joined: a snapshot loop takes out of each again and again
-            if joined and nbytes + touched[number].nbytes > self.max_bytes // JOINED_PARTS:
+        # Many small chunks are joined: a snapshot loop takes rows out of each again and again.
+        for number in sorted(holding):
+            if joined and nbytes + holding[number].nbytes > self.max_bytes // JOINED_PARTS:
                 parts.append(self._split(joined, wanted, instrument_ids))
                 joined, nbytes = [], 0
-            joined.append(touched[number])
-            nbytes += touched[number].nbytes
+            joined.append(holding[number])
+            nbytes += holding[number].nbytes
         return merge_events([*parts, self._split(joined, wanted, instrument_ids)])
 
     def _split(self, chunks: list[_Chunk], wanted: list[int], instrument_ids: NDArray[np.int64]) -> Events:
-        """Take the rows of some instruments out of chunks, of which one is left."""
+        """Take the rows of some instruments out of chunks; what remains is one chunk."""
         events = merge_events([chunk.events for chunk in chunks])
         masks = {name: np.isin(rows.column("instrument_id"), instrument_ids) for name, rows in events.families.items()}
         for chunk in chunks:
@@ -95,12 +94,12 @@ class WaitingUpdates:
         if instruments:
             rest = events.take({name: ~mask for name, mask in masks.items()}).compacted()
             number, last = chunks[0].number, max(chunk.last for chunk in chunks)
-            left = self._chunks[number] = _Chunk(number, rest, instruments, rest.nbytes, last)
-            self.nbytes += left.nbytes
-            gone = {id(chunk) for chunk in chunks}
+            remainder = self._chunks[number] = _Chunk(number, rest, instruments, rest.nbytes, last)
+            self.nbytes += remainder.nbytes
+            replaced = {id(chunk) for chunk in chunks}
             for instrument in instruments:
-                others = [chunk for chunk in self._chunks_of[instrument] if id(chunk) not in gone]
-                self._chunks_of[instrument] = [*others, left]
+                others = [chunk for chunk in self._chunks_of[instrument] if id(chunk) not in replaced]
+                self._chunks_of[instrument] = [*others, remainder]
         return events.take(masks)
 
     def discard(self, instrument_ids: Iterable[int]) -> None:
@@ -121,9 +120,9 @@ class WaitingUpdates:
         self.nbytes = 0
 
     def _forget_chunk(self, instrument_id: int, chunk: _Chunk) -> None:
-        left = [one for one in self._chunks_of[instrument_id] if one is not chunk]
-        if left:
-            self._chunks_of[instrument_id] = left
+        others = [other for other in self._chunks_of[instrument_id] if other is not chunk]
+        if others:
+            self._chunks_of[instrument_id] = others
         else:
             del self._chunks_of[instrument_id]
 

@@ -16,6 +16,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Protocol
@@ -78,7 +79,8 @@ class TcpLoop:
         self._peers: dict[socket.socket, _Peer] = {}
         self._next_tick_s = 0.0
         self._wake_end, self._woken_end = socket.socketpair()
-        self._woken_end.setblocking(False)
+        for end in (self._wake_end, self._woken_end):
+            end.setblocking(False)
         self._selector.register(self._woken_end, selectors.EVENT_READ)
         self.refused = 0  # connections beyond the limit
 
@@ -108,10 +110,14 @@ class TcpLoop:
         """Start to connect. A failure closes the connection, with the reason."""
         outgoing = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         outgoing.setblocking(False)
-        code = outgoing.connect_ex(address)
-        if code not in (0, errno.EINPROGRESS):
+        try:
+            code = outgoing.connect_ex(address)
+            failure = None if code in (0, errno.EINPROGRESS) else errno.errorcode.get(code, str(code))
+        except OSError as error:  # a host name that is not known
+            failure = error.strerror or str(error)
+        if failure is not None:
             outgoing.close()
-            connection.close(f"cannot connect to {address[0]}:{address[1]}: {errno.errorcode.get(code, code)}")
+            connection.close(f"cannot connect to {address[0]}:{address[1]}: {failure}")
             return
         self._add(outgoing, connection, is_accepted=False)
 
@@ -122,7 +128,8 @@ class TcpLoop:
 
     def wake(self) -> None:
         """End the wait of `poll`: a connection has something to send. From any thread."""
-        self._wake_end.send(b"\0")
+        with suppress(BlockingIOError):  # enough is waiting there to wake it
+            self._wake_end.send(b"\0")
 
     def run(self, stop: Event) -> None:
         while not stop.is_set():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import umdf.wire.fix.message
 from umdf.errors import EncodeError
 from umdf.wire.fix.message import FixFramer, FixMessage, GarbledBytes, encode_message
 
@@ -61,6 +63,36 @@ def test_a_group_whose_count_is_wrong_is_no_group() -> None:
     (message,) = feed_all(encode_message("BW", [(1351, 2), (1355, "72"), (1182, 1)]))
     assert isinstance(message, FixMessage)
     assert message.group(1351, frozenset({1355, 1182})) is None
+
+
+@pytest.mark.parametrize("count", [2, 300_000_000, 10**17, -1])
+def test_a_group_cannot_have_more_entries_than_its_message_has_fields(count: int) -> None:
+    message = FixMessage(((35, b"BW"), (1351, b"%d" % count), (1355, b"72"), (1182, b"1"), (1183, b"2")))
+    tracemalloc.start()
+    assert message.group(1351, frozenset({1355, 1182, 1183})) is None
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+
+
+def test_a_message_has_few_data_fields() -> None:
+    """Each is looked up among the lengths before it, so thousands would take seconds."""
+    pair = [(95, "1"), (96, "x")]
+    assert [type(found) for found in feed_all(encode_message("U1", pair * 16))] == [FixMessage]
+    assert [type(found) for found in feed_all(encode_message("U1", pair * 17))] == [GarbledBytes]
+
+
+def test_lengths_that_lead_nowhere_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = 0
+
+    def counting_bytes(data: bytearray) -> bytes:
+        nonlocal copied
+        copied += len(data)
+        return bytes(data)
+
+    monkeypatch.setattr(umdf.wire.fix.message, "bytes", counting_bytes, raising=False)
+    data = b"8=FIX.4.4\x019=200000\x01" * 13_000
+    found = feed_all(data)
+    assert len(found) > 1_000 and copied < 100 * len(found)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,8 @@ import random
 import pytest
 
 from umdf.wire.fix.message import FixFramer, FixMessage, encode_message
-from umdf.wire.fix.session import (
-    ApplicationMessage,
-    FixSession,
-    Role,
-    SequenceNumbers,
-    SessionEnd,
-    SessionSettings,
-    SessionStart,
-    State,
-)
+from umdf.wire.fix.session import FixSession, Role, SequenceNumbers, SessionSettings, State
+from umdf.wire.fix.session_events import ApplicationMessage, SessionEnd, SessionStart
 
 S = 1_000_000_000
 START = 1_700_000_000 * S
@@ -50,6 +42,14 @@ def logged_on(**values) -> FixSession:
     return session
 
 
+def with_empty_field(data: bytes) -> bytes:
+    """A message whose field with the value "?" has none; with the BodyLength and CheckSum that it then has."""
+    body = data[data.index(b"35=") : data.index(b"\x0110=") + 1].replace(b"=?", b"=")
+    message = b"8=FIX.4.4\x019=%d\x01" % len(body) + body
+    return message + b"10=%03d\x01" % (sum(message) % 256)
+
+
+TESTED = peer_message("1", 2, (112, "a")) + peer_message("1", 3, (112, "b"))
 # What a client sends, what the server answers (MsgType and some tags), and whether the session goes on.
 CASES = {
     "test request": (peer_message("1", 2, (112, "X")), [("0", {112: "X"})], True),
@@ -58,14 +58,35 @@ CASES = {
         peer_message("2", 2, (7, 1), (16, 0)),
         [("4", {34: "1", 43: "Y", 123: "Y", 36: "2"})], True,
     ),
+    "resend request of a part": (TESTED + peer_message("2", 4, (7, 1), (16, 1)),
+                                 [("0", {}), ("0", {}), ("4", {34: "1", 36: "2"})], True),
+    "resend request of more than was sent": (peer_message("2", 2, (7, 1), (16, 999_999)),
+                                             [("4", {34: "1", 36: "2"})], True),
+    "resend request backwards": (TESTED + peer_message("2", 4, (7, 2), (16, 1)),
+                                 [("0", {}), ("0", {}), ("3", {371: "16", 373: "5"})], True),
     "resend request beyond what was sent": (peer_message("2", 2, (7, 9), (16, 0)), [("3", {371: "7"})], True),
+    "resend request without an end": (peer_message("2", 2, (7, 1)), [("3", {371: "16", 373: "1"})], True),
+    "sequence reset to nowhere": (peer_message("4", 2), [("3", {371: "36", 373: "1"})], True),
+    "no sending time": (encode_message("0", [(49, "CLIENT"), (56, "SERVER"), (34, 2)]),
+                        [("3", {45: "2", 371: "52", 372: "0", 373: "1"})], True),
+    "a possible duplicate without its time": (peer_message("0", 2, (43, "Y")), [("3", {371: "122", 373: "1"})], True),
+    "a tag without a value": (with_empty_field(peer_message("BW", 2, (1346, "?"))),
+                              [("3", {45: "2", 371: "1346", 372: "BW", 373: "4"})], True),
+    "no message type": (with_empty_field(peer_message("?", 2)), [], True),
     "a gap": (peer_message("0", 5), [("2", {7: "2", 16: "0"})], True),
     "gap fill": (peer_message("4", 2, (123, "Y"), (36, 10)), [], True),
     "gap fill backwards": (peer_message("4", 2, (123, "Y"), (36, 1)), [("3", {371: "36"})], True),
+    "gap fill of nothing": (peer_message("4", 2, (123, "Y"), (36, 2)), [("3", {371: "36", 373: "5"})], True),
+    "gap fill with a number too low": (peer_message("4", 1, (123, "Y"), (36, 9)),
+                                       [("5", {58: "MsgSeqNum too low: expected 2, received 1"})], False),
+    "gap fill that comes twice": (peer_message("4", 1, (43, "Y"), (123, "Y"), (36, 9)), [], True),
+    "sequence reset": (peer_message("4", 1, (36, 9)) + peer_message("1", 9, (112, "X")), [("0", {112: "X"})], True),
     "a number too low": (peer_message("0", 1), [("5", {58: "MsgSeqNum too low: expected 2, received 1"})], False),
     "a possible duplicate": (peer_message("0", 1, (43, "Y")), [], True),
     "logout": (peer_message("5", 2), [("5", {})], False),
-    "another CompID": (peer_message("0", 2, own="OTHER"), [("3", {373: "9"}), ("5", {})], False),
+    "another CompID": (peer_message("0", 2, own="OTHER"), [("3", {371: "49", 373: "9"}), ("5", {})], False),
+    "to another CompID": (encode_message("0", [(49, "CLIENT"), (56, "OTHER"), (34, 2)]),
+                          [("3", {371: "56", 373: "9"}), ("5", {})], False),
     "no number": (encode_message("0", [(49, "CLIENT"), (56, "SERVER")]), [("5", {})], False),
     "a second logon": (logon(2), [("5", {})], False),
 }  # fmt: skip
@@ -103,6 +124,25 @@ def test_messages_beyond_a_gap_follow_when_it_is_filled() -> None:
     events += session.receive(peer_message("BW", 3, (1346, "b")), START)
     assert [event.message.text(1346) for event in events if isinstance(event, ApplicationMessage)] == ["a", "b", "c"]
     assert session.numbers.incoming == 5
+
+
+def test_messages_received_beyond_a_lost_one_survive_the_gap_fill() -> None:
+    """The peer never sends again: its gap fill covers the lost message and all that were received after it."""
+    session = logged_on()
+    assert list(session.receive(peer_message("BW", 3, (1346, "b")), START)) == []
+    assert list(session.receive(peer_message("BW", 4, (1346, "c")), START)) == []
+    events = list(session.receive(peer_message("4", 2, (43, "Y"), (123, "Y"), (36, 5)), START))
+    assert [event.message.text(1346) for event in events if isinstance(event, ApplicationMessage)] == ["b", "c"]
+    assert session.numbers.incoming == 5
+    assert len(list(session.receive(peer_message("BW", 5, (1346, "d")), START))) == 1
+
+
+def test_an_ended_session_keeps_nothing_that_still_comes() -> None:
+    session = logged_on()
+    list(session.receive(peer_message("5", 2), START))
+    for _ in range(3):
+        assert list(session.receive(b"8=FIX.4.4\x019=200000\x01" + b"x" * 50_000, START)) == []
+    assert session._framer.pending_bytes == 0
 
 
 def test_silence_is_answered_by_a_heartbeat_then_a_test_request_then_the_end() -> None:

@@ -31,8 +31,8 @@ def history(
     """Fetch messages of a FAST channel from the Historical Replayer, as a capture.
 
     They are requested 2,000 at a time and written as packets of the channel's incremental line A, with the technical
-    headers that they were sent with, so `umdf decode`, `book` and `ingest` read it like any capture. Their receive
-    time is the time of the download.
+    headers rebuilt, so `umdf decode`, `book` and `ingest` read the file like any capture. The receive time of a packet
+    is the time of the download.
     """
     import time
 
@@ -63,6 +63,8 @@ def history(
             writer.write_batch(packets.buffer, packets.start, packets.end, packets.ts_ns, SOURCE, dest)
             messages += len(outcome.messages)
     if not messages:
+        if out.is_file():  # not /dev/null
+            out.unlink()
         raise UmdfError(f"nothing was received: {reason}", "check the range and the replayer")
     if missing:
         printer.warn(f"{counted(missing, 'message')} not available: {reason}")

@@ -80,6 +80,7 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
         exchange = Exchange(settings, sinks_of(settings, openers, udp))
         stack.callback(exchange.close)
         if replayers is not None:
+            stack.callback(replayers.stop)  # before the exchange closes the histories that they read
             exchange.replayers = replayers
             replayers.start()
         if server is not None:

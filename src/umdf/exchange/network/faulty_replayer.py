@@ -113,4 +113,5 @@ def _with_body(message: FixMessage, msg_type: str, fields: Sequence[tuple[int, F
 
 
 def _encoded(message: FixMessage) -> bytes:
-    return encode_message(message.msg_type, message.fields[1:])
+    # Without fields that have no value: some replayers send them, and they cannot be encoded.
+    return encode_message(message.msg_type, [field for field in message.fields[1:] if field[1]])

@@ -3,8 +3,8 @@
     connection.receive(data, now_ns); connection.tick(now_ns)
     socket.send(connection.take_output())        # one report at a time, so that requests in between are seen
 
-One request is served at a time; a second one meanwhile is refused with 1348=3. A client that asks too often is told
-to wait (1348=7).
+One request is served at a time: another one meanwhile is refused with 1348=3, and one beyond the limit of requests per
+second with 1348=7.
 """
 
 from __future__ import annotations
@@ -16,17 +16,13 @@ from dataclasses import dataclass
 from umdf.exchange.replayer.service import ReplayService
 from umdf.wire.fix import replay_messages as m
 from umdf.wire.fix.message import FixMessage
-from umdf.wire.fix.session import (
-    ApplicationMessage,
-    FixSession,
-    Role,
-    SequenceNumbers,
-    SessionEnd,
-    SessionSettings,
-    State,
-)
+from umdf.wire.fix.session import FixSession, Role, SequenceNumbers, SessionSettings, State
+from umdf.wire.fix.session_events import ApplicationMessage, SessionEnd
+from umdf.wire.fix.session_messages import WrongField
 
 MAX_REQUESTS_PER_S = 1_000
+MAX_REQUEST_BYTES = 16 << 10
+MAX_WAITING_BYTES = 256 << 10  # of replies to a client that sends, but does not read
 UNSUPPORTED_TYPE = 3  # BusinessRejectReason (380)
 SECOND_NS = 1_000_000_000
 
@@ -67,7 +63,7 @@ class ReplayerConnection:
     ) -> None:  # fmt: skip
         self._comp_ids, self._service, self._log = comp_ids, service, log
         self._admitted: str | None = None
-        settings = SessionSettings(replayer.comp_id, "", Role.ACCEPTOR)
+        settings = SessionSettings(replayer.comp_id, "", Role.ACCEPTOR, max_message_bytes=MAX_REQUEST_BYTES)
         self.session = FixSession(settings, now_ns, self._admit)
         self._parts: Iterator[m.RawData | m.Report] | None = None
         self._requests: deque[int] = deque(maxlen=MAX_REQUESTS_PER_S)  # when they came
@@ -94,6 +90,8 @@ class ReplayerConnection:
                 self._end(event)
             elif isinstance(event, ApplicationMessage):
                 self._on_message(event.message, now_ns)
+        if self.session.output_bytes > MAX_WAITING_BYTES:
+            self.close("the client sends, but does not read")
 
     def tick(self, now_ns: int) -> None:
         for event in self.session.tick(now_ns):
@@ -132,9 +130,8 @@ class ReplayerConnection:
             self.session.reject_business(message, UNSUPPORTED_TYPE, "only ApplicationMessageRequest (BW)", now_ns)
             return
         request = m.parse_request(message)
-        if isinstance(request, m.WrongField):
-            reason = 1 if message.get(request.tag) is None else 5
-            self.session.reject(message, reason, request.tag, request.reason, now_ns)
+        if isinstance(request, WrongField):
+            self.session.reject(message, request, now_ns)
             return
         oldest = self._requests[0] if len(self._requests) == MAX_REQUESTS_PER_S else None
         self._requests.append(now_ns)

@@ -131,10 +131,10 @@ class ChannelHistory:
 
     def entries(self, first: int, last: int) -> Entries:
         """The index entries of those sequences that the log has."""
-        first, last = max(first, self.first), min(last, self.last)
-        return (
-            self._entries(first - self.first, last - first + 1) if self.last and first <= last else np.empty(0, ENTRY)
-        )
+        with self._lock:
+            first, last = max(first, self.first), min(last, self.last)
+            is_empty = not self.last or first > last
+            return np.empty(0, ENTRY) if is_empty else self._entries(first - self.first, last - first + 1)
 
     def read(self, entries: Entries) -> list[tuple[int, bytes]]:
         """The messages of consecutive entries, with their sequences; damaged ones are left out."""

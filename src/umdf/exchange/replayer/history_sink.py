@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from umdf.exchange.network.renumbering import SEQUENCE_RESET, template_id
 from umdf.exchange.publish.sinks import Packets
 from umdf.exchange.replayer.history import ChannelHistory
 from umdf.wire.packet import ChunkParser
@@ -29,7 +30,15 @@ class HistorySink:
             )
         ]  # fmt: skip
         rows.sort(key=lambda row: row[0])
-        self._history.append(row[1:] for row in rows)
+        first = 0
+        for at, row in enumerate(rows):
+            # It has the last number of the old numbering, is not replayed itself (reference 1.2.1), and nothing
+            # before it is served from now on (4.2.8): not even until the first message of the new numbering.
+            if template_id(row[3]) == SEQUENCE_RESET:
+                self._history.append(row[1:] for row in rows[first:at])
+                self._history.start_epoch()
+                first = at + 1
+        self._history.append(row[1:] for row in rows[first:])
 
     def advance(self, now_ns: int) -> None:
         pass

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event, Thread
+from weakref import WeakSet
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class ReplayerServer:
     clock_ns: Callable[[], int] = time.time_ns
     faults: Faults | None = None  # on the way to every client
     _stop: Event = field(default_factory=Event)
+    _connections: WeakSet[ReplayerConnection] = field(default_factory=WeakSet)
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -48,6 +50,7 @@ class ReplayerServer:
 
         def connection() -> Connection:
             own = ReplayerConnection(replayer, comp_ids, self.service, self.clock_ns(), self.log)
+            self._connections.add(own)
             if faults is None or not faults.harms_replayer:
                 return own
             return FaultyReplayer(own, np.random.default_rng([next(numbers)]), faults, start_ns)
@@ -59,12 +62,21 @@ class ReplayerServer:
     def session_count(self) -> int:
         return self._loop.connection_count
 
+    @property
+    def is_serving(self) -> bool:
+        return self._thread.is_alive()
+
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
+        if self._stop.is_set():
+            return
         self._stop.set()
         self._loop.wake()
         if self._thread.is_alive():
             self._thread.join()
+            for connection in self._connections:
+                connection.session.log_out("the replayer stops", self.clock_ns())
+            self._loop.poll(0)
         self._loop.close()

@@ -1,7 +1,8 @@
 """Answers requests for replay (FIX/FAST 5.2, reference 2.1): which messages, and every way a request can fail.
 
     answer = service.request(request, in_progress=False)
-    answer.acknowledgment, then answer.next_part() until it is a Report; None if the request was not accepted
+    answer.acknowledgment      # sent first
+    answer.parts               # then these: RawData, and a Report at the end; None if the request was not accepted
 
 A service is one replayer: the Replayer serves the trading session, the Historical Replayer the week (5.2 items 1, 2).
 """
@@ -76,16 +77,16 @@ class ReplayService:
         self._numbers = itertools.count(1)
 
     def request(self, request: ReplayRequest, *, in_progress: bool) -> Answer:
-        one, response_id = request.ranges[0], f"R{next(self._numbers)}"
-        failure = self._failure(request, one, in_progress=in_progress)
+        requested, response_id = request.ranges[0], f"R{next(self._numbers)}"
+        failure = self._failure(request, requested, in_progress=in_progress)
         if failure is None:
-            accepted = Acknowledgment(response_id, request.request_id, ResponseType.ACCEPTED, one, None, 0)
-            return Answer(accepted, self._parts(request.request_id, response_id, one))
+            accepted = Acknowledgment(response_id, request.request_id, ResponseType.ACCEPTED, requested, None, 0)
+            return Answer(accepted, self._parts(request.request_id, response_id, requested))
         response_type, error, status = failure
-        return Answer(Acknowledgment(response_id, request.request_id, response_type, one, error, status))
+        return Answer(Acknowledgment(response_id, request.request_id, response_type, requested, error, status))
 
     def _failure(
-        self, request: ReplayRequest, one: ChannelRange, *, in_progress: bool
+        self, request: ReplayRequest, requested: ChannelRange, *, in_progress: bool
     ) -> tuple[ResponseType, ResponseError | None, ResponseStatus] | None:
         """Tags 1348, 1354 and 35021 of a request that is not accepted."""
         switches = self.settings.switches
@@ -95,30 +96,30 @@ class ReplayService:
             return ResponseType.UNAVAILABLE, None, ResponseStatus.UNAVAILABLE
         if len(request.ranges) > 1:
             return ResponseType.TOO_MANY_APPLICATIONS, None, ResponseStatus.INVALID_RANGE
-        if one.channel not in self._histories:
+        if requested.channel not in self._histories:
             error = ResponseError.UNKNOWN_APPLICATION
             return ResponseType.UNKNOWN_APPLICATION, error, ResponseStatus.INVALID_RANGE
         if Switch.NOT_AUTHORIZED in switches:
             return ResponseType.NOT_ACCEPTED, None, ResponseStatus.NOT_AUTHORIZED
-        if not 1 <= one.first <= one.last:
+        if not 1 <= requested.first <= requested.last:
             return ResponseType.NOT_ACCEPTED, ResponseError.INVALID_RANGE, ResponseStatus.INVALID_RANGE
-        if one.last - one.first + 1 > self.settings.max_messages:
+        if requested.last - requested.first + 1 > self.settings.max_messages:
             return ResponseType.NOT_ACCEPTED, ResponseError.TOO_MANY_MESSAGES, ResponseStatus.INVALID_RANGE
         if Switch.NO_RESOURCES in switches:
             return ResponseType.NOT_ACCEPTED, ResponseError.NO_RESOURCES, ResponseStatus.UNAVAILABLE
         return None
 
-    def _parts(self, request_id: str, response_id: str, one: ChannelRange) -> Iterator[RawData | Report]:
-        history, now_ns = self._histories[one.channel], self._clock_ns()
+    def _parts(self, request_id: str, response_id: str, requested: ChannelRange) -> Iterator[RawData | Report]:
+        history, now_ns = self._histories[requested.channel], self._clock_ns()
         epoch, oldest = history.epoch, max(history.first, history.first_since(self._retention.oldest_ns(now_ns)))
-        entries = history.entries(max(one.first, oldest), one.last)
+        entries = history.entries(max(requested.first, oldest), requested.last)
         entries = entries[entries["ts_ns"] <= now_ns - self.settings.available_after_ms * 1_000_000]
         available = entries[entries["size"] > 0]
         newest = int(entries["sequence"][-1]) if len(entries) else 0
         error: ResponseError | None = None
-        if one.first < oldest:
+        if requested.first < oldest:
             error = ResponseError.OLDEST_NOT_AVAILABLE if len(available) else ResponseError.MESSAGES_GONE
-        if newest < one.last and error != ResponseError.MESSAGES_GONE:
+        if newest < requested.last and error != ResponseError.MESSAGES_GONE:
             error = ResponseError.NEWEST_NOT_AVAILABLE if error is None else ResponseError.BOTH_ENDS_NOT_AVAILABLE
         if error is None and len(available) < len(entries):  # a hole that nobody has any more
             error = ResponseError.MESSAGES_GONE
@@ -134,11 +135,11 @@ class ReplayService:
                 error = ResponseError.MESSAGES_GONE  # damaged on disk
             if messages:
                 last = messages[-1].sequence
-                yield RawData(request_id, response_id, one.channel, len(available), messages)
+                yield RawData(request_id, response_id, requested.channel, len(available), messages)
             at = end
         if at < len(available):  # a SequenceReset came meanwhile: what was before it is not served (4.2.8)
             error = ResponseError.MESSAGES_GONE
         report_type = ReportType.COMPLETED if error is None else ReportType.ERROR
         yield Report(
-            f"E{response_id[1:]}", report_type, request_id, response_id, one.channel, last or None, error
+            f"E{response_id[1:]}", report_type, request_id, response_id, requested.channel, last or None, error
         )  # fmt: skip

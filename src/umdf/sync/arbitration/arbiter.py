@@ -11,7 +11,7 @@ among calls. Memory is bounded. The rules:
 - Missing units become a gap after a waiting time (13.7: 20 ms) since a unit or heartbeat beyond them came, so that the
   slower line can still deliver them; until then the units after them are held. A gap stays open: units of it that come
   later, on any line, are delivered at once.
-- A unit whose epoch or number is not near where a line is believed to be is a candidate, and delivered only if a second
+- A unit whose epoch or number is not near where a line is expected is a candidate, and delivered only if a second
   one confirms it; otherwise it is quarantined.
 - The channel is in one epoch. A line that moves to another one (a new sequence version; FAST: a SequenceReset, or
   numbers near 1 again) is set aside until no other live line continues in the channel's epoch.
@@ -60,7 +60,7 @@ class Step:
 
 
 class QuarantineReason(IntEnum):
-    """Why a unit was not believed (the numbers are those of `lines_kernel`)."""
+    """Why a unit was not delivered (the numbers are those of `lines_kernel`)."""
 
     CONTINUED = 0  # its line continued where it was before
     UNCONFIRMED = 1  # the next unit was elsewhere again

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import numpy as np
@@ -23,12 +24,13 @@ from umdf.errors import EncodeError
 SOH = b"\x01"
 BEGIN_STRING = b"FIX.4.4"
 MAX_MESSAGE_BYTES = 256 << 10  # a report with RawData has at most about 60 KB, plus its group
+MAX_DATA_FIELDS = 16  # of a message; each is looked up among all lengths before it
 # Length fields of the data fields that a session may carry, by data field.
 LENGTH_OF_DATA = {96: 95, 91: 90, 89: 93, 213: 212, 349: 348, 351: 350, 353: 352, 355: 354, 357: 356, 359: 358}
 _HEAD = re.compile(rb"8=([^\x01]{1,16})\x019=(\d{1,9})\x01")
-_PLAIN_FIELD = re.compile(rb"([1-9]\d{0,8})=([^\x01]+)\x01")
+_PLAIN_FIELD = re.compile(rb"([1-9]\d{0,8})=([^\x01]*)\x01")  # without a value: the session rejects it
 _DATA_FIELD = re.compile(rb"(?:\A|\x01)(" + b"|".join(b"%d" % tag for tag in LENGTH_OF_DATA) + rb")=")
-_TRAILER_BYTES = 7  # 10=nnn and SOH
+_TRAILER, _TRAILER_BYTES = re.compile(rb"10=\d{3}\x01"), 7
 _MAX_HEAD_BYTES = len(b"8=") + 16 + len(b"\x019=") + 9 + 1
 
 FieldValue = str | int | bytes
@@ -41,6 +43,7 @@ class FixMessage:
 
     fields: tuple[tuple[int, bytes], ...]
     begin_string: bytes = BEGIN_STRING
+    empty_tag: int = 0  # the first one without a value, which FIX does not allow
 
     @property
     def msg_type(self) -> str:
@@ -56,7 +59,7 @@ class FixMessage:
 
     def integer(self, tag: int) -> int | None:
         """The first value of a tag as a number; None if it is absent or not a number."""
-        return _integer(self.get(tag))
+        return parse_integer(self.get(tag))
 
     def group(self, count_tag: int, members: frozenset[int]) -> list[dict[int, bytes]] | None:
         """The entries of a repeating group, in whatever order their fields are; None if the count is wrong.
@@ -65,13 +68,15 @@ class FixMessage:
         """
         tags, values = self._columns
         at = tags.index(count_tag) + 1 if count_tag in tags else 0
-        count = _integer(values[at - 1]) if at else None
+        count = parse_integer(values[at - 1]) if at else None
         if count is None:
             return None
         # Usually all entries have the same fields in the same order.
         first = tags[at : _end_of_entry(tags, at)]
         end = at + count * len(first)
-        if first and members.issuperset(first) and tags[at:end] == first * count and not _goes_on(tags, end, members):
+        # A count that the message cannot hold is not multiplied out: it may be any number.
+        is_possible = first and count > 0 and end <= len(tags) and members.issuperset(first)
+        if is_possible and tags[at:end] == first * count and not _goes_on(tags, end, members):
             steps = range(at, end, len(first))
             return [dict(zip(first, values[step : step + len(first)], strict=True)) for step in steps]
         return self._irregular_group(at, count, members)
@@ -113,7 +118,7 @@ def _goes_on(tags: list[int], end: int, members: frozenset[int]) -> bool:
     return len(following) < 2 or LENGTH_OF_DATA.get(following[1]) != following[0]
 
 
-def _integer(value: bytes | None) -> int | None:
+def parse_integer(value: bytes | None) -> int | None:
     # int() accepts more than FIX does: spaces, underscores, other digits.
     if value is None or not value.removeprefix(b"-").isdigit() or len(value) > 18:
         return None
@@ -126,6 +131,12 @@ class EncodedGroup(bytes):
 
 def checksum(data: bytes) -> int:
     return int(np.frombuffer(data, np.uint8).sum(dtype=np.uint64)) & 0xFF
+
+
+def utc_timestamp(now_ns: int) -> str:
+    """UTCTimestamp with milliseconds."""
+    moment = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC)
+    return f"{moment:%Y%m%d-%H:%M:%S}.{now_ns // 1_000_000 % 1_000:03d}"
 
 
 def encode_message(msg_type: str, fields: Fields) -> bytes:
@@ -180,16 +191,18 @@ class FixFramer:
         if len(buffer) < size:
             return None
         trailer = size - _TRAILER_BYTES
-        message = bytes(buffer[:size])
-        if buffer[trailer - 1] != 1 or not re.fullmatch(rb"10=\d{3}\x01", message[trailer:]):
+        if buffer[trailer - 1] != 1 or not _TRAILER.fullmatch(buffer, trailer, size):
             return self._skip_to_begin(2, "BodyLength (9) does not lead to CheckSum (10)")
+        message = bytes(buffer[:size])
         if checksum(message[:trailer]) != int(message[trailer + 3 : -1]):
             return self._drop(size, "wrong CheckSum (10)")
         fields = parse_fields(message[body:trailer])
-        if fields is None or fields[0][0] != 35:
+        if fields is None or fields[0][0] != 35 or not fields[0][1]:
             return self._drop(size, "no sequence of tag=value fields that starts with MsgType (35)")
         del buffer[:size]
-        return FixMessage(fields, begin_string)
+        may_have_empty = message.find(b"=\x01", body, trailer) >= 0  # or RawData has these bytes
+        empty_tag = next((tag for tag, value in fields if not value), 0) if may_have_empty else 0
+        return FixMessage(fields, begin_string, empty_tag)
 
     def _drop(self, size: int, reason: str) -> GarbledBytes:
         del self._buffer[:size]
@@ -218,7 +231,7 @@ def _may_be_head(buffer: bytearray) -> bool:
 def parse_fields(body: bytes) -> tuple[tuple[int, bytes], ...] | None:
     """The fields of a body; None if it is not a sequence of fields."""
     fields: list[tuple[int, bytes]] = []
-    at = 0
+    at = data_fields = 0
     while at < len(body):
         found = _DATA_FIELD.search(body, max(at - 1, 0))
         stop = len(body) if found is None else found.start(1)
@@ -228,6 +241,9 @@ def parse_fields(body: bytes) -> tuple[tuple[int, bytes], ...] | None:
         fields += [(int(tag), value) for tag, value in plain]
         at = stop
         if found is not None:
+            data_fields += 1
+            if data_fields > MAX_DATA_FIELDS:
+                return None
             tag = int(found[1])
             end = _data_end(body, found.end(), [value for number, value in fields if number == LENGTH_OF_DATA[tag]])
             if end is None:
@@ -240,7 +256,7 @@ def parse_fields(body: bytes) -> tuple[tuple[int, bytes], ...] | None:
 def _data_end(body: bytes, start: int, lengths: list[bytes]) -> int | None:
     """Where a data field ends: by the length directly before it, or by an earlier one if that cannot be (any order)."""
     for value in reversed(lengths):
-        end = start + (_integer(value) or 0)
+        end = start + (parse_integer(value) or 0)
         if start < end < len(body) and body[end] == 1:
             return end
     return None

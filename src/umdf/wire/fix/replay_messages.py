@@ -1,6 +1,6 @@
 """The application messages of the replayers (FIX/FAST reference 2.1): request, acknowledgment, raw data, report.
 
-`fields` of a message are what `FixSession.send` takes; `parse_…` return None, or the tag that is missing or wrong.
+`fields` of a message are what `FixSession.send` takes; `parse_…` return it, or the field that is missing or wrong.
 Field order on the wire: 95 and 96 before the group 10054, 1181 first in each of its entries; any order is accepted.
 """
 
@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from umdf.wire.fix.message import EncodedGroup, FieldValue, FixMessage
+from umdf.wire.fix.message import EncodedGroup, FieldValue, FixMessage, parse_integer
+from umdf.wire.fix.session_messages import (
+    GROUP_COUNT_INCORRECT,
+    VALUE_INCORRECT,
+    WrongField,
+    missing_field,
+    not_a_number,
+)
 
 REQUEST, ACKNOWLEDGMENT, RAW_DATA, REPORT = "BW", "BX", "URDR", "BY"
 RETRANSMISSION = 0  # the only ApplReqType (1347)
@@ -61,14 +68,6 @@ class ReportType(IntEnum):
 
     COMPLETED = 3
     ERROR = 4
-
-
-@dataclass(frozen=True)
-class WrongField:
-    """Why a message cannot be used."""
-
-    tag: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -166,18 +165,22 @@ def _range_fields(one: ChannelRange) -> list[tuple[int, FieldValue]]:
 def parse_request(message: FixMessage) -> ReplayRequest | WrongField:
     request_id, request_type = message.text(1346), message.integer(1347)
     if not request_id:
-        return WrongField(1346, "ApplReqID is missing")
+        return missing_field(1346)
+    if request_type is None:
+        return not_a_number(1347, message.get(1347))
     if request_type != RETRANSMISSION:
-        return WrongField(1347, "ApplReqType is not 0")
+        return WrongField(VALUE_INCORRECT, 1347, "ApplReqType is not 0")
     entries = message.group(_APPLICATIONS, _REQUEST_GROUP)
     if not entries:
-        return WrongField(_APPLICATIONS, "NoApplIDs is missing, or not the number of its entries")
+        return _wrong_count(message, _APPLICATIONS)
     ranges = []
     for entry in entries:
         channel, first, last = entry.get(1355, b""), _number(entry, 1182), _number(entry, 1183)
-        if not channel or first is None or last is None:
-            tag = 1355 if not channel else 1182 if first is None else 1183
-            return WrongField(tag, f"tag {tag} is missing or not a number")
+        if not channel:
+            return missing_field(1355)
+        if first is None or last is None:
+            tag = 1182 if first is None else 1183
+            return not_a_number(tag, entry.get(tag))
         ranges.append(ChannelRange(channel.decode("latin-1"), first, last))
     return ReplayRequest(request_id, tuple(ranges))
 
@@ -185,7 +188,7 @@ def parse_request(message: FixMessage) -> ReplayRequest | WrongField:
 def parse_acknowledgment(message: FixMessage) -> Acknowledgment | WrongField:
     response_type = message.integer(1348)
     if not message.text(1346) or response_type is None:
-        return WrongField(1348, "ApplReqID (1346) or ApplRespType (1348) is missing")
+        return missing_field(1348 if message.text(1346) else 1346)
     entries = message.group(_APPLICATIONS, _ACKNOWLEDGMENT_GROUP)
     entry = entries[0] if entries else {}
     channel, first, last = entry.get(1355), _number(entry, 1182), _number(entry, 1183)
@@ -200,16 +203,17 @@ def parse_acknowledgment(message: FixMessage) -> Acknowledgment | WrongField:
 def parse_raw_data(message: FixMessage) -> RawData | WrongField:
     data, total = message.get(96), message.integer(911)
     if data is None or total is None:
-        return WrongField(96 if data is None else 911, "RawData (96) or TotNumReports (911) is missing")
+        return missing_field(96 if data is None else 911)
     entries = message.group(_SEQUENCES, _SEQUENCE_GROUP)
     if not entries:
-        return WrongField(_SEQUENCES, "NoApplSeqNums is missing, or not the number of its entries")
+        return _wrong_count(message, _SEQUENCES)
     messages = []
     for entry in entries:
         sequence, previous = _number(entry, 1181), _number(entry, 1350)
         offset, size = _number(entry, 10055), _number(entry, 95)
         if sequence is None or offset is None or size is None or size < 1 or not 0 <= offset <= len(data) - size:
-            return WrongField(_SEQUENCES, f"an entry lies outside of RawData: {sequence} at {offset}, {size} bytes")
+            text = f"an entry lies outside of RawData: {sequence} at {offset}, {size} bytes"
+            return WrongField(VALUE_INCORRECT, _SEQUENCES, text)
         messages.append(ReplayedMessage(sequence, previous or 0, data[offset : offset + size]))
     return RawData(message.text(1346), message.text(1353), message.text(1180), total, tuple(messages))
 
@@ -217,7 +221,7 @@ def parse_raw_data(message: FixMessage) -> RawData | WrongField:
 def parse_report(message: FixMessage) -> Report | WrongField:
     report_type = message.integer(1426)
     if not message.text(1346) or report_type is None:
-        return WrongField(1426, "ApplReqID (1346) or ApplReportType (1426) is missing")
+        return missing_field(1426 if message.text(1346) else 1346)
     entries = message.group(_APPLICATIONS, _REPORT_GROUP)
     entry = entries[0] if entries else {}
     return Report(
@@ -226,9 +230,14 @@ def parse_report(message: FixMessage) -> Report | WrongField:
     )  # fmt: skip
 
 
+def _wrong_count(message: FixMessage, tag: int) -> WrongField:
+    if message.get(tag) is None:
+        return missing_field(tag)
+    return WrongField(GROUP_COUNT_INCORRECT, tag, f"tag {tag} is not the number of its entries")
+
+
 def _number(entry: dict[int, bytes], tag: int) -> int | None:
-    value = entry.get(tag, b"")
-    return int(value) if value.isdigit() and len(value) <= 18 else None
+    return parse_integer(entry.get(tag))
 
 
 def replayed(items: Iterable[tuple[int, bytes]], previous: int = 0) -> tuple[ReplayedMessage, ...]:

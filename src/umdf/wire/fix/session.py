@@ -1,7 +1,7 @@
 """One FIX 4.4 session, for either side: bytes and time in, messages and bytes out. No I/O and no clock.
 
     session = FixSession(SessionSettings("REPLAYER", "CLIENT", role=Role.ACCEPTOR))
-    for event in session.receive(data, now_ns): ...   # SessionStart, ApplicationMessage, SessionEnd
+    for event in session.receive(data, now_ns): ...   # SessionStart, ApplicationMessage, Rejection, SessionEnd
     session.send("BX", fields, now_ns)
     session.tick(now_ns)                              # heartbeats, test requests, time-outs
     socket.send(session.take_output())
@@ -14,22 +14,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import Enum
 
-from umdf.wire.fix.message import BEGIN_STRING, Fields, FieldValue, FixFramer, FixMessage, GarbledBytes, encode_message
+from umdf.wire.fix.message import (
+    BEGIN_STRING,
+    MAX_MESSAGE_BYTES,
+    Fields,
+    FieldValue,
+    FixFramer,
+    FixMessage,
+    GarbledBytes,
+    encode_message,
+    utc_timestamp,
+)
+from umdf.wire.fix.session_events import ApplicationMessage, Rejection, SessionEnd, SessionEvent, SessionStart
+from umdf.wire.fix.session_messages import (
+    BUSINESS_REJECT,
+    COMP_ID_PROBLEM,
+    HEARTBEAT,
+    LOGON,
+    LOGOUT,
+    REJECT,
+    RESEND_REQUEST,
+    SEQUENCE_RESET,
+    TEST_REQUEST,
+    VALUE_INCORRECT,
+    WrongField,
+    wrong_field,
+)
 
 SECOND_NS = 1_000_000_000
 MAX_GARBLED_BYTES = 1 << 20  # of a session; a peer that sends more of it is not a FIX engine
 MAX_QUEUED_MESSAGES = 1_000  # received after a gap
 LOGON_TIMEOUT_S = LOGOUT_TIMEOUT_S = 10
 SILENCE_FACTOR = 1.2  # of the heartbeat interval, before a TestRequest
-
-LOGON, HEARTBEAT, TEST_REQUEST, RESEND_REQUEST, REJECT, SEQUENCE_RESET, LOGOUT = "A", "0", "1", "2", "3", "4", "5"
-SESSION_TYPES = frozenset({LOGON, HEARTBEAT, TEST_REQUEST, RESEND_REQUEST, REJECT, SEQUENCE_RESET, LOGOUT})
-BUSINESS_REJECT = "j"
-# SessionRejectReason (373).
-REQUIRED_TAG_MISSING, VALUE_INCORRECT, COMP_ID_PROBLEM = 1, 5, 9
 
 
 class Role(Enum):
@@ -60,27 +78,7 @@ class SessionSettings:
     heartbeat_s: int = 30  # what an initiator asks for; an acceptor takes the peer's
     min_heartbeat_s: int = 1
     max_heartbeat_s: int = 3_600
-
-
-@dataclass(frozen=True)
-class SessionStart:
-    peer_id: str
-
-
-@dataclass(frozen=True)
-class ApplicationMessage:
-    """An application message, in sequence."""
-
-    message: FixMessage
-
-
-@dataclass(frozen=True)
-class SessionEnd:
-    reason: str
-    is_regular: bool = False  # by a logout of either side
-
-
-SessionEvent = SessionStart | ApplicationMessage | SessionEnd
+    max_message_bytes: int = MAX_MESSAGE_BYTES  # received
 
 
 @dataclass
@@ -101,12 +99,6 @@ class _Timers:
     started_ns: int
     test_request_ns: int | None = None  # an unanswered TestRequest
     logout_ns: int | None = None
-
-
-def utc_timestamp(now_ns: int) -> str:
-    """UTCTimestamp with milliseconds."""
-    moment = datetime.fromtimestamp(now_ns // SECOND_NS, UTC)
-    return f"{moment:%Y%m%d-%H:%M:%S}.{now_ns // 1_000_000 % 1_000:03d}"
 
 
 # Which messages a state accepts; any other ends the session.
@@ -130,15 +122,15 @@ class FixSession:
 
     def __post_init__(self) -> None:
         self.peer_id, self.heartbeat_s = self.settings.peer_id, self.settings.heartbeat_s
-        self._framer, self._output = FixFramer(), bytearray()
+        self._framer, self._output = FixFramer(self.settings.max_message_bytes), bytearray()
         self._timers = _Timers(self.now_ns, self.now_ns, self.now_ns)
         self._queued: dict[int, FixMessage] = {}  # received beyond a gap
         self._resend_until = 0  # numbers up to it were requested again
         self._handlers: dict[str, Callable[[FixMessage], Iterator[SessionEvent]]] = {
-            HEARTBEAT: self._on_heartbeat,
+            HEARTBEAT: lambda _: iter(()),
             TEST_REQUEST: self._on_test_request,
             RESEND_REQUEST: self._on_resend_request,
-            REJECT: lambda _: iter(()),
+            REJECT: self._on_reject,
             LOGOUT: self._on_logout,
         }
         if self.settings.role == Role.INITIATOR:
@@ -210,6 +202,8 @@ class FixSession:
     def receive(self, data: bytes, now_ns: int) -> Iterator[SessionEvent]:
         """Events of received bytes. The iterator must be used up."""
         self.now_ns = max(self.now_ns, now_ns)
+        if self.state == State.ENDED:  # the socket is closed once everything is sent; nothing is kept until then
+            return
         for found in self._framer.feed(data):
             if self.state == State.ENDED:
                 return
@@ -228,6 +222,8 @@ class FixSession:
         msg_type, number = message.msg_type, message.integer(34)
         if message.begin_string != BEGIN_STRING:
             yield self._refuse(f"BeginString is not {BEGIN_STRING.decode()}: {message.begin_string.decode('latin-1')}")
+        elif self.state == State.AWAIT_LOGON and self.peer_id and msg_type in (LOGOUT, REJECT):
+            yield self._end(f"the logon was refused: {message.text(58) or 'without a reason'}")
         elif not ACCEPTED_TYPES[self.state](msg_type):
             yield self._refuse(f"MsgType {msg_type} is not expected: {self.state.value}")
         elif number is None or number < 1:
@@ -235,7 +231,8 @@ class FixSession:
         elif msg_type == LOGON:
             yield from self._on_logon(message, number)
         elif message.text(49) != self.peer_id or message.text(56) != self.settings.own_id:
-            self._reject(message, COMP_ID_PROBLEM, 49, "SenderCompID or TargetCompID is not this session's")
+            tag, name = (49, "SenderCompID") if message.text(49) != self.peer_id else (56, "TargetCompID")
+            self._reject(message, WrongField(COMP_ID_PROBLEM, tag, f"{name} is not this session's"))
             yield self._refuse("CompID problem")
         elif msg_type == SEQUENCE_RESET:
             yield from self._on_sequence_reset(message, number)
@@ -264,16 +261,19 @@ class FixSession:
         yield from self._drain()
 
     def _drain(self) -> Iterator[SessionEvent]:
-        """Handle what was received beyond a gap that is closed now."""
-        for number in [number for number in self._queued if number < self.numbers.incoming]:
-            del self._queued[number]
-        while self.state != State.ENDED and (message := self._queued.pop(self.numbers.incoming, None)):
-            self.numbers.incoming += 1
+        """Handle what was received beyond a gap that is closed now; a gap fill covers it too, and brings nothing."""
+        for number in sorted(self._queued):
+            if self.state == State.ENDED or number > self.numbers.incoming:
+                return
+            message = self._queued.pop(number)
+            self.numbers.incoming = max(self.numbers.incoming, number + 1)
             if message.msg_type != RESEND_REQUEST:
                 yield from self._handle(message)
 
     def _handle(self, message: FixMessage) -> Iterator[SessionEvent]:
-        if handler := self._handlers.get(message.msg_type):
+        if wrong := wrong_field(message):
+            self._reject(message, wrong)
+        elif handler := self._handlers.get(message.msg_type):
             yield from handler(message)
         elif self.state == State.ACTIVE:
             yield ApplicationMessage(message)
@@ -322,34 +322,45 @@ class FixSession:
         else:
             self.numbers.incoming += 1
 
-    def _on_heartbeat(self, _: FixMessage) -> Iterator[SessionEvent]:
-        yield from ()
+    def _on_reject(self, message: FixMessage) -> Iterator[SessionEvent]:
+        yield Rejection(message.text(372), message.text(58))
 
     def _on_test_request(self, message: FixMessage) -> Iterator[SessionEvent]:
-        if request_id := message.get(112):
-            self._send(HEARTBEAT, [(112, request_id)])
-        else:
-            self._reject(message, REQUIRED_TAG_MISSING, 112, "TestReqID (112) is missing")
+        self._send(HEARTBEAT, [(112, message.text(112))])
         yield from ()
 
     def _on_resend_request(self, message: FixMessage) -> Iterator[SessionEvent]:
-        first = message.integer(7)
-        if first is None or not 1 <= first < self.numbers.outgoing:
-            self._reject(message, VALUE_INCORRECT, 7, f"BeginSeqNo must be 1 to {self.numbers.outgoing - 1}")
+        first, last, following = message.integer(7), message.integer(16), self.numbers.outgoing
+        if first is None or not 1 <= first < following:
+            self._reject(message, WrongField(VALUE_INCORRECT, 7, f"BeginSeqNo must be 1 to {following - 1}"))
+        elif last is None or (last != 0 and last < first):
+            self._reject(
+                message, WrongField(VALUE_INCORRECT, 16, "EndSeqNo must be BeginSeqNo or more, or 0: everything")
+            )
         else:
-            self._send(SEQUENCE_RESET, [(123, "Y"), (36, self.numbers.outgoing)], number=first)
+            # Not beyond what was requested: the peer has the messages behind it, and would drop them.
+            fills_until = following if last == 0 else min(last + 1, following)
+            self._send(SEQUENCE_RESET, [(123, "Y"), (36, fills_until)], number=first)
         yield from ()
 
     def _on_sequence_reset(self, message: FixMessage, number: int) -> Iterator[SessionEvent]:
         is_gap_fill, new_number = message.text(123) == "Y", message.integer(36)
+        if wrong := wrong_field(message):
+            self._reject(message, wrong)
+            return
         if is_gap_fill and number > self.numbers.incoming:
             self._request_resend(number)
             return
-        if is_gap_fill and number < self.numbers.incoming and message.text(43) == "Y":
+        if is_gap_fill and number < self.numbers.incoming:
+            if message.text(43) != "Y":
+                yield self._refuse(f"MsgSeqNum too low: expected {self.numbers.incoming}, received {number}")
             return
-        if new_number is None or new_number < self.numbers.incoming:
-            self._reject(message, VALUE_INCORRECT, 36, f"NewSeqNo must be {self.numbers.incoming} or more")
+        least = self.numbers.incoming + is_gap_fill  # a gap fill stands for one message at least
+        if new_number is None or new_number < least:
+            self._reject(message, WrongField(VALUE_INCORRECT, 36, f"NewSeqNo must be {least} or more"))
             return
+        if not is_gap_fill:
+            self._queued.clear()
         self.numbers.incoming = new_number
         yield from self._drain()
 
@@ -366,15 +377,15 @@ class FixSession:
         reference = message.get(34) or b"0"
         self.send(BUSINESS_REJECT, [(45, reference), (372, message.msg_type), (380, reason), (58, text)], now_ns)
 
-    def reject(self, message: FixMessage, reason: int, tag: int, text: str, now_ns: int) -> None:
+    def reject(self, message: FixMessage, wrong: WrongField, now_ns: int) -> None:
         """Refuse a message that breaks a rule of FIX (Reject)."""
         self.now_ns = max(self.now_ns, now_ns)
-        self._reject(message, reason, tag, text)
+        self._reject(message, wrong)
 
-    def _reject(self, message: FixMessage, reason: int, tag: int, text: str) -> None:
+    def _reject(self, message: FixMessage, wrong: WrongField) -> None:
         self.counts.rejected += 1
-        reference = message.get(34) or b"0"
-        self._send(REJECT, [(45, reference), (371, tag), (372, message.msg_type), (373, reason), (58, text)])
+        reference = [(45, message.get(34) or b"0"), (371, wrong.tag), (372, message.msg_type)]
+        self._send(REJECT, [*reference, (373, wrong.reason), (58, wrong.text)])
 
     def _refuse(self, reason: str) -> SessionEnd:
         """Log out and end: what the peer did cannot be repaired."""
