@@ -185,7 +185,7 @@ def test_early_books_are_those_of_the_exchange_and_everything_else_is_as_without
     for packets in day.packets(numbers(seed, 60)):
         twins.receive(packets, numbers(seed, most))
     twins.finish()
-    assert twins.early.packets > 200 and twins.compared > 50
+    assert twins.early.units > 200 and twins.compared > 50
     assert StopReason.NOT_NEXT in twins.stops
 
 
@@ -198,14 +198,14 @@ def test_books_by_position_are_early_too_and_cancels_get_what_they_removed(tmp_p
     for packets in twins.day.packets(numbers(5, 60)):
         twins.receive(packets, numbers(5, 20))
         completed += twins.completed
-    assert twins.early.packets > 200 and twins.compared > 50 and completed > 50
+    assert twins.early.units > 200 and twins.compared > 50 and completed > 50
 
 
 def test_every_change_of_a_book_is_reported_once(whole_day: LiveDay) -> None:
     twins = Twins(whole_day)
     for packets in whole_day.packets(numbers(4, 200)):
         twins.receive(packets, numbers(4, 200))
-    assert twins.early.packets > 1_000
+    assert twins.early.units > 1_000
     last: list[dict[int, tuple[int, bool]]] = []
     for changes in (twins.changes, twins.plain_changes):
         assert len({(change.sequence, change.instrument_id) for change in changes}) == len(changes)
@@ -222,7 +222,7 @@ def test_faults_of_the_network_change_nothing_but_that_the_session_is_needed(who
     for packets in whole_day.packets(numbers(seed, 150)):
         twins.receive(with_faults(packets, choose), numbers(seed, 20))
     twins.finish()
-    assert twins.early.packets > 100 and StopReason.NOT_NEXT in twins.stops
+    assert twins.early.units > 100 and StopReason.NOT_NEXT in twins.stops
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_packet_of_another_epoch_number_or_channel_changes_no_book(
 ) -> None:
     """In its header; the session has to see it, but one of another channel may wait."""
     twins, batches = Twins(whole_day), whole_day.packets(iter(lambda: 50, None))
-    while not (twins.early.is_armed and twins.early.packets > 500):
+    while not (twins.early.is_armed and twins.early.units > 500):
         twins.receive(next(batches), iter(lambda: 50, None))
     packets = next(batches)
     sequences = np.array([int.from_bytes(packets.buffer[start + 4 : start + 8].tobytes(), "little")
@@ -245,9 +245,9 @@ def test_a_packet_of_another_epoch_number_or_channel_changes_no_book(
     buffer = damaged.buffer.copy()
     buffer[damaged.start[0] + at] ^= 1
     damaged = ReceivedPackets(buffer, damaged.start, damaged.end, damaged.ts_ns, damaged.flow, damaged.names)
-    before, books = twins.early.packets, [content(twins.feed, number) for number in whole_day.instrument_ids]
+    before, books = twins.early.units, [content(twins.feed, number) for number in whole_day.instrument_ids]
     assert twins.client.apply_early(damaged) == is_needed and twins.early.stop_reason == reason
-    assert twins.early.packets == before
+    assert twins.early.units == before
     assert [content(twins.feed, number) for number in whole_day.instrument_ids] == books
 
 
