@@ -41,10 +41,6 @@ class LiveRows:
     def tables(self) -> list[tuple[int, int]]:
         return [(template_id, buffer_address(table)) for template_id, table in self._tables.items()]
 
-    def places(self, template_id: int) -> int:
-        """The address of the place of each row in its packet: the lower half of its wire order."""
-        return int(self._tables[template_id][k.PLACES])
-
     def _bind(self, template_id: int, mapper: TemplateMapper) -> NDArray[np.int64]:
         decoder, tags, table = self._decoder, mapper.tags, np.zeros(k.TABLE_WORDS, np.int64)
         assert mapper.entries is not None

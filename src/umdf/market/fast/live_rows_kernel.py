@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.kernels import inlined, load_i32, load_i64, load_u8, load_u16, outlined, store_i64, store_u8
+from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, load_u16, store_i64, store_u8
 from umdf.market.fast.convert_kernel import ROWS, convert_columns
 from umdf.market.fast.select_kernel import (
     CONTROL,
@@ -84,7 +84,7 @@ def _select(r, entries):
     return get(counts, MBO)
 
 
-@outlined
+@kernel
 def read_message(r, buffer, start, end, msg_index):
     """The rows of the message buffer[start:end] of the template; returns how many, or something below zero. SEQUENCE
     and SENT then have what the message states."""
