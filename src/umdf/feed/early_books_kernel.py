@@ -331,7 +331,7 @@ def apply_early(e, packet, size, line, ts_recv):
     return reason != CONTINUES
 
 
-@inlined
+@outlined
 def _apply_received(table, flows, row):
     """A packet that was just received; returns whether the session is needed now."""
     flow = flows + 8 * FLOW_WORDS * load_i64(get(table, FLOW), 8 * row)
