@@ -117,4 +117,4 @@ def _wire_to_book(protocol: str) -> tuple[np.ndarray, float, str]:
 
 def _note(feed: ChannelFeed) -> str:
     units = f"{feed.totals.units:,} units"
-    return units if feed.early is None else f"{units}, {feed.early.packets:,} applied at once"
+    return units if feed.early is None else f"{units}, {feed.early.units:,} applied at once"

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from feed.live_truth import SECOND_NS, LiveDay, orders_of, write_day
+from feed.early_twins import Twins, content, numbers
+from feed.live_truth import LiveDay, write_day
 
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.exchange.instruments.listing import generate_listing
 from umdf.exchange.truth.book_history import BookHistory
-from umdf.feed.channel_feed import ChannelFeed, FeedSettings
+from umdf.feed.channel_feed import FeedSettings
 from umdf.feed.client import FeedClient
-from umdf.feed.early_books import EarlyBooks, StopReason
+from umdf.feed.early_books import StopReason
 from umdf.feed.feed_lines import FeedLine
-from umdf.feed.subscriptions import Subscription
-from umdf.market.families import FROM_BOOK
-from umdf.market.rows import Events
-from umdf.sync import update_gate_kernel as g
 from umdf.transport.udp_receiver import ReceivedPackets
 
 
@@ -35,115 +30,6 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> LiveDay:
 @pytest.fixture(scope="module")
 def whole_day(tmp_path_factory: pytest.TempPathFactory) -> LiveDay:
     return write_day(tmp_path_factory.mktemp("early_whole") / "day", messages=4_000)
-
-
-class Twins:
-    """Two clients that get the same: one with early books, one without. After every step they are in the same state."""
-
-    def __init__(self, day: LiveDay, *, is_truth_known: bool = True, settings: FeedSettings | None = None) -> None:
-        self.day, self._is_truth_known = day, is_truth_known
-        self.client, self.plain = FeedClient(day.channels, settings), FeedClient(day.channels, settings)
-        self.client.start_early_books()
-        ((self.feed,), (self._plain_feed,)) = (each.feeds.values() for each in (self.client, self.plain))
-        assert self.feed.early is not None
-        self.early: EarlyBooks = self.feed.early
-        self.early.reports_changes = True
-        self.early.arm()
-        self.changes, self.plain_changes = list[Any](), list[Any]()
-        self._subscription = Subscription("books", frozenset(), self.changes.append)
-        self._plain_subscription = Subscription("books", frozenset(), self.plain_changes.append)
-        self._truth, self._epoch = day.true_books(), None
-        self._unseen = set(day.instrument_ids)
-        self.compared = 0  # healthy books, before the session had the packets
-        self.stops: set[StopReason] = set()
-        self.now_ns = self.completed = 0  # cancels of the last step that got a price
-
-    def receive(self, packets: ReceivedPackets, pieces: Iterator[int]) -> None:
-        """In pieces: the session gets them together, or when it is needed."""
-        joined = self.client.wanted_lines()
-        assert joined == self.plain.wanted_lines()
-        packets = packets.take(np.flatnonzero(np.array([name in joined for name in packets.names])[packets.flow]))
-        first = pending = 0
-        while first < len(packets):
-            last = min(len(packets), first + next(pieces))
-            is_needed = self.client.apply_early(packets.take(slice(first, last)))
-            if (changes := self.feed.early_changes()) is not None:
-                self._subscription.offer_changes(self.feed, changes)
-            if is_needed:
-                self.stops.add(self.early.stop_reason)
-                self.process(packets.take(slice(pending, last)))
-                pending = last
-            elif self.early.is_armed:
-                self._compare_with_truth(self.early.reported.stop - 1)
-            first = last
-        self.process(packets.take(slice(pending, len(packets))))
-
-    def process(self, packets: ReceivedPackets) -> None:
-        self.now_ns = max(self.now_ns, int(packets.ts_ns.max(initial=0)))
-        reports = []
-        for client, subscription in ((self.client, self._subscription), (self.plain, self._plain_subscription)):
-            client.receive(packets)
-            reports.append(client.advance(self.now_ns))
-            for report in reports[-1]:
-                subscription.offer(report)
-        assert [each.events for each in reports[0]] == [each.events for each in reports[1]]
-        batches = [[rows_of(events) for each in found for events in each.batches] for found in reports]
-        flags = [flags for events in batches[0] for flags in events.get("mbo", {}).get("flags", [])]
-        self.completed = sum(each & FROM_BOOK != 0 for each in flags)
-        assert batches[0] == batches[1]
-        self._compare_states()
-        self._compare_with_truth(self.feed.channel.sequence)
-
-    def _compare_states(self) -> None:
-        one, other = self.feed.channel, self._plain_feed.channel
-        assert (one.epoch, one.sequence, one.recovered) == (other.epoch, other.sequence, other.recovered)
-        assert one.instrument_ids() == other.instrument_ids() and one.gaps.opened == other.gaps.opened
-        states, plain_states = (each.trust.all_states() for each in (one, other))
-        count = min(map(len, (states, plain_states)))
-        assert np.array_equal(states[:count], plain_states[:count])
-        for number in one.instrument_ids():
-            place = one.trust.number_of(number, lending=False)
-            if place >= 0 and states[place, g.S_STALE] and not self._is_truth_known:
-                continue  # a stale book may have had updates that came before the contradiction was known
-            assert content(self.feed, number) == content(self._plain_feed, number), number
-            assert one.book_trust(number) == other.book_trust(number)
-            assert one.trades_incomplete(number) == other.trades_incomplete(number)
-
-    def _compare_with_truth(self, sequence: int) -> None:
-        channel = self.feed.channel
-        if channel.epoch is None or not self._is_truth_known:
-            return
-        if channel.epoch != self._epoch:
-            self._epoch, self._truth = channel.epoch, self.day.true_books()
-            self._unseen = set(self.day.instrument_ids)
-        self._unseen |= self._truth.advance(sequence)
-        for number in sorted(self._unseen):
-            if channel.book_trust(number).is_healthy:
-                assert orders_of(self.feed, number) == self._truth.orders(number), (number, sequence)
-                self._unseen.discard(number)
-                self.compared += sequence > channel.sequence
-
-    def finish(self) -> None:
-        self.now_ns += SECOND_NS // 2
-        self.process(next(self.day.packets()).take(np.zeros(0, np.int64)))
-
-
-def content(feed: ChannelFeed, number: int) -> object:
-    book = feed.channel.book(number)
-    return book and (book.rpt_seq, book.entries.tobytes())
-
-
-def rows_of(events: Events) -> dict[str, Any]:
-    return {
-        name: {column: np.asarray(rows.column(column)).tolist() for column in sorted(rows.columns)}
-        for name, rows in events.families.items()
-    }
-
-
-def numbers(seed: int, most: int) -> Iterator[int]:
-    choose = random.Random(seed)
-    while True:
-        yield choose.randint(1, most)
 
 
 def with_faults(packets: ReceivedPackets, choose: random.Random) -> ReceivedPackets:
@@ -185,7 +71,7 @@ def test_early_books_are_those_of_the_exchange_and_everything_else_is_as_without
     for packets in day.packets(numbers(seed, 60)):
         twins.receive(packets, numbers(seed, most))
     twins.finish()
-    assert twins.early.packets > 200 and twins.compared > 50
+    assert twins.early.units > 200 and twins.compared > 50
     assert StopReason.NOT_NEXT in twins.stops
 
 
@@ -198,14 +84,14 @@ def test_books_by_position_are_early_too_and_cancels_get_what_they_removed(tmp_p
     for packets in twins.day.packets(numbers(5, 60)):
         twins.receive(packets, numbers(5, 20))
         completed += twins.completed
-    assert twins.early.packets > 200 and twins.compared > 50 and completed > 50
+    assert twins.early.units > 200 and twins.compared > 50 and completed > 50
 
 
 def test_every_change_of_a_book_is_reported_once(whole_day: LiveDay) -> None:
     twins = Twins(whole_day)
     for packets in whole_day.packets(numbers(4, 200)):
         twins.receive(packets, numbers(4, 200))
-    assert twins.early.packets > 1_000
+    assert twins.early.units > 1_000
     last: list[dict[int, tuple[int, bool]]] = []
     for changes in (twins.changes, twins.plain_changes):
         assert len({(change.sequence, change.instrument_id) for change in changes}) == len(changes)
@@ -222,9 +108,9 @@ def test_faults_of_the_network_change_nothing_but_that_the_session_is_needed(who
     for packets in whole_day.packets(numbers(seed, 150)):
         twins.receive(with_faults(packets, choose), numbers(seed, 20))
     twins.finish()
-    assert twins.early.packets > 100 and StopReason.NOT_NEXT in twins.stops
+    assert twins.early.units > 100 and StopReason.NOT_NEXT in twins.stops
     totals = twins.feed.totals
-    assert totals.early == twins.early.packets and sum(totals.early_stops.values()) == twins.early.stops
+    assert totals.early == twins.early.units and sum(totals.early_stops.values()) == twins.early.stops
     assert totals.early_stops.keys() == {reason.name.lower() for reason in twins.stops if reason}
 
 
@@ -237,7 +123,7 @@ def test_a_packet_of_another_epoch_number_or_channel_changes_no_book(
 ) -> None:
     """In its header; the session has to see it, but one of another channel may wait."""
     twins, batches = Twins(whole_day), whole_day.packets(iter(lambda: 50, None))
-    while not (twins.early.is_armed and twins.early.packets > 500):
+    while not (twins.early.is_armed and twins.early.units > 500):
         twins.receive(next(batches), iter(lambda: 50, None))
     packets = next(batches)
     sequences = np.array([int.from_bytes(packets.buffer[start + 4 : start + 8].tobytes(), "little")
@@ -248,15 +134,13 @@ def test_a_packet_of_another_epoch_number_or_channel_changes_no_book(
     buffer = damaged.buffer.copy()
     buffer[damaged.start[0] + at] ^= 1
     damaged = ReceivedPackets(buffer, damaged.start, damaged.end, damaged.ts_ns, damaged.flow, damaged.names)
-    before, books = twins.early.packets, [content(twins.feed, number) for number in whole_day.instrument_ids]
+    before, books = twins.early.units, [content(twins.feed, number) for number in whole_day.instrument_ids]
     assert twins.client.apply_early(damaged) == is_needed and twins.early.stop_reason == reason
-    assert twins.early.packets == before
+    assert twins.early.units == before
     assert [content(twins.feed, number) for number in whole_day.instrument_ids] == books
 
 
-def test_a_tapped_client_and_a_fast_channel_have_no_early_books(whole_day: LiveDay, tmp_path: Path) -> None:
+def test_a_tapped_client_has_no_early_books(whole_day: LiveDay) -> None:
     tapped = FeedClient(whole_day.channels, tap=lambda _: None)
     tapped.start_early_books()
-    fast = FeedClient(write_day(tmp_path / "day", "fast", messages=800).channels)
-    fast.start_early_books()
-    assert [feed.early for client in (tapped, fast) for feed in client.feeds.values()] == [None, None]
+    assert [feed.early for feed in tapped.feeds.values()] == [None]

@@ -305,7 +305,7 @@ def test_metrics_and_health_are_served_on_loopback(day: LiveDay) -> None:
             sequence = next(iter(live.client.feeds.values())).channel.sequence
             assert f'umdf_sequence{{protocol="sbe",channel="72"}} {sequence}\n' in text
             assert 'umdf_state{protocol="sbe",channel="72",state="live"} 1\n' in text
-            assert 'umdf_early_packets_total{protocol="sbe",channel="72"} 0\n' in text
+            assert 'umdf_early_units_total{protocol="sbe",channel="72"} 0\n' in text
             assert json.loads(read("/health")[1]) == {
                 "healthy": True,
                 "channels": {"72 (sbe)": "live"},

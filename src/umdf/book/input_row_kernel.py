@@ -25,6 +25,7 @@ from umdf.kernels import (
     ACTION, SIDE, PRICE, SIZE, ORDER_ID, FIRM, PREV_SIZE, POSITION, ORDER_COUNT, TS_INSERT, VENUE, UPDATE_ACTION,
     INSTRUMENT, RPT_SEQ, FLAGS,
 ) = range(15)  # fmt: skip
+COLUMN_COUNT = 15
 
 
 @inlined

@@ -50,9 +50,9 @@ class PacketReader:
     def __init__(self, layout: Layout) -> None:
         self._plan, self._shapes = _build_shapes(layout)
         self._columns = [_scratch(name) for name in MBO_COLUMNS]
-        self._outcomes, self._indices = np.zeros(v.SCRATCH_ROWS, np.int8), np.zeros(v.SCRATCH_ROWS, np.int64)
+        self._outcomes, self._places = np.zeros(v.SCRATCH_ROWS, np.int8), np.zeros(v.SCRATCH_ROWS, np.int64)
         self._table = np.zeros(v.V_WORDS, np.int64)
-        self._table[v.V_INDICES] = buffer_address(self._indices)
+        self._table[v.V_PLACES] = buffer_address(self._places)
         self._table[v.V_COLUMNS : v.V_COLUMNS + len(MBO_COLUMNS)] = [buffer_address(column) for column in self._columns]
         self._table[v.V_OUTCOMES], self._table[v.V_SCHEMA] = buffer_address(self._outcomes), layout.schema.id
         self._table[v.V_PLAN], self._table[v.V_SHAPES] = buffer_address(self._plan), buffer_address(self._shapes)

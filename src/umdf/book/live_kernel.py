@@ -68,7 +68,7 @@ from umdf.wire.sbe.tables_kernel import MAX_PACKET_BYTES, MESSAGE_HEADER, PACKET
 
 # The live table: where the scratch is, the plan, and for each template how it is read.
 V_COLUMNS, V_OUTCOMES, V_SCHEMA, V_PLAN, V_SHAPES, V_REJECTED, V_UNKNOWN = 0, 15, 16, 17, 18, 19, 20
-V_INDICES = 21  # of each row, the index of its message in the packet
+V_PLACES = 21  # of each row, the index of its message in the packet << 16, as in `Rows.wire_order`
 V_WORDS = 22
 SCRATCH_ROWS = MAX_PACKET_BYTES // MESSAGE_HEADER + 1  # no packet has more messages
 NEEDS_GROWTH_AT = -1  # returns below zero: -1 - row, at which something has to grow
@@ -226,7 +226,7 @@ def read_packet(t, a, c, v, packet, size):
         if rows < ORDER_DISTANCE:
             prefetch_order(t, a, c, rows)
         rpt_seq = load_i64(get(v, r.RPT_SEQ), 8 * rows)
-        store_i64(get(v, V_INDICES), 8 * rows, index)
+        store_i64(get(v, V_PLACES), 8 * rows, index << 16)
         rows += np.int64((rpt_seq != k.NULL) | (get(x, X_ROW_CONDITION) != ROW_IF_RPT_SEQ))
     if here < end:
         put(v, V_REJECTED, get(v, V_REJECTED) + 1)

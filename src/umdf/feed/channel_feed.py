@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.book.live import PacketReader
 from umdf.feed.channel_states import JOINED_STREAMS, TRANSITIONS, FeedState, Signal
-from umdf.feed.early_books import EarlyBooks
+from umdf.feed.early_books import EarlyBooks, MessageReader
 from umdf.feed.events import BookChanged, EpochStarted, FeedEvent, GapOpened, StateChanged, TrustChanged
 from umdf.feed.feed_lines import PROTOCOLS, FeedLine, channel_key, feed_lines, session_streams
 from umdf.market.families import NULL
@@ -105,7 +106,7 @@ class ChannelFeed:
         self.latency_ns: int | None = None  # of the last unit, from sending to receiving
         self.early: EarlyBooks | None = None
         self._reported_early = range(0)  # sequences of these batches whose changes of books were reported before
-        self._schema = schema
+        self._schema, self._templates = schema, templates
 
     @property
     def channel(self) -> Channel:
@@ -128,9 +129,11 @@ class ChannelFeed:
     # Input.
 
     def start_early_books(self) -> None:
-        """Have books updated as packets are received (Binary only): see `EarlyBooks`."""
-        if self.key.protocol == "sbe" and self.early is None:
-            self.early = EarlyBooks(self.session, self._session_key, Layout(self._schema))
+        """Have books updated as packets are received: see `EarlyBooks`."""
+        if self.early is None:
+            is_binary = self.key.protocol == "sbe"
+            reader = PacketReader(Layout(self._schema)) if is_binary else MessageReader(self._templates)
+            self.early = EarlyBooks(self.session, self._session_key, reader)
             self.early.arm()
 
     def line_number(self, line: FeedLine) -> int:
@@ -256,7 +259,7 @@ class ChannelFeed:
                 setattr(quality, name, getattr(quality, name) + value)
 
     def _count_early(self, early: EarlyBooks) -> None:
-        self.totals.early = early.packets
+        self.totals.early = early.units
         stops = self.totals.early_stops
         if early.stops > sum(stops.values()):
             reason = early.stop_reason.name.lower()

@@ -96,7 +96,7 @@ class FeedClient:
     # Books that are updated as packets are received.
 
     def start_early_books(self) -> None:
-        """From now on, for every Binary channel that is not tapped. Packets go through `apply_early`, or the receiver's
+        """From now on, for every channel that is not tapped. Packets go through `apply_early`, or the receiver's
         kernel, before they go to `receive`."""
         for key, feed in self.feeds.items():
             if key not in self._taps:

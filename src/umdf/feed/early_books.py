@@ -1,6 +1,6 @@
-"""Books of a Binary channel that are updated as packets are received, before the session has processed them.
+"""Books of a channel that are updated as packets are received, before the session has processed them.
 
-    early = EarlyBooks(session, key, layout)
+    early = EarlyBooks(session, key, PacketReader(layout))
     early.arm()                         # after the session has processed everything that was received
     early.apply(packet, size, line)     # in the order in which the session will get it; the receiver's kernel does this
     early.take_changes()                # books that were changed
@@ -20,18 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.book import memory_layout_kernel as k
+from umdf.book.engine import MBO_COLUMNS, Books
 from umdf.book.live import PacketReader
 from umdf.book.outcomes import REMOVED_DTYPE
 from umdf.buffers import buffer_address
 from umdf.feed import early_books_kernel as e
+from umdf.market.fast.live_rows import LiveRows
+from umdf.sync.arbitration.arbitration_kernel import LATE_NS
 from umdf.sync.arbitration import state_kernel as w
 from umdf.sync.channel import Channel
 from umdf.sync.session import ChannelKey, Session
-from umdf.wire.sbe.layout import Layout
+from umdf.sync.stream_detection import message_type
+from umdf.sync.unit_codecs import SEQUENCE_RESET
+from umdf.wire.fast.templates import TemplateSet
 
-# Messages that do nothing to books but what their rows say. Not among them: definitions, statuses and phases (7, 11),
+# Binary messages that do nothing to books but what their rows say. Not among them: definitions, statuses and phases (7, 11),
 # Empty Books, resets (4.2.9), News, heartbeats, and snapshots.
 PLAIN_TEMPLATES = (15, 16, 17, 19, 21, 22, 24, 25, 27, 28, 29, 50, 51, 52, 53, 54, 55, 56, 57)
+MAX_ENTRIES = 256  # of a FIX/FAST message; longer ones are left to the session
 
 
 class StopReason(IntEnum):
@@ -53,14 +59,31 @@ class StopReason(IntEnum):
     IMPOSSIBLE = e.IMPOSSIBLE
 
 
+class MessageReader:
+    """The tables that kernels read the messages of a FIX/FAST channel with, and the memory of the rows of one message:
+    what `PacketReader` is for Binary."""
+
+    def __init__(self, templates: TemplateSet) -> None:
+        self._rows = rows = LiveRows(templates, MAX_ENTRIES)
+        resets = [number for number, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
+        self.readers = np.zeros((len(rows.tables()) + len(resets), e.READER_WORDS), np.int64)
+        for reader, (template, address) in zip(self.readers, rows.tables(), strict=False):
+            columns = [rows.columns[template].address(name) for name in MBO_COLUMNS]
+            reader[:] = template, address, *columns
+        self.readers[len(rows.tables()) :, e.READER_TEMPLATE] = resets
+
+    def attach(self, books: Books) -> None:
+        """Nothing: kernels name the columns of each message."""
+
+
 class EarlyBooks:
     """Of one channel."""
 
-    def __init__(self, session: Session, key: ChannelKey, layout: Layout) -> None:
-        """Of a Binary channel of the session."""
+    def __init__(self, session: Session, key: ChannelKey, reader: PacketReader | MessageReader) -> None:
+        """`reader`: of the channel's protocol."""
         self._session, self._key = session, key
         self.reports_changes = False  # from the next `arm` on
-        self._reader = PacketReader(layout)
+        self._reader = reader
         self._table = np.zeros(e.TABLE_WORDS, np.int64)
         self._table_view = self._table.data
         self._keys = np.zeros((e.REMEMBERED, 2), np.int64)
@@ -71,6 +94,8 @@ class EarlyBooks:
         self._table[e.CHANNEL] = key[1]
         for word, array in ((e.KEYS, self._keys), (e.PLAIN, self._plain), (e.LINES, self._lines)):
             self._table[word] = buffer_address(array)
+        if isinstance(reader, MessageReader):
+            self._table[[e.READERS, e.READER_COUNT]] = buffer_address(reader.readers), len(reader.readers)
         self.address = buffer_address(self._table)
         self._channel: Channel | None = None  # that the table is about, and the states of its books
         self._states: NDArray[np.int64] | None = None
@@ -88,7 +113,9 @@ class EarlyBooks:
             return False
         count = int(words[w.LINE_COUNT])
         lines = words[w.LINES : w.HEADER_WORDS].reshape(-1, w.LINE_WORDS)[:count]
-        if lines[:, w.L_MISALIGNED].any():
+        # FIX/FAST: late units of the numbering that a line had before look like the next of this one for a while.
+        has_restarted = (lines[:, w.L_BEFORE] != 0) & (words[w.CLOCK] - lines[:, w.L_RESTART_NS] <= LATE_NS)
+        if lines[:, w.L_MISALIGNED].any() or (self._is_fast and has_restarted.any()):
             return False
         self._lines[:] = 0
         known = lines[(lines[:, w.L_EPOCH] == words[w.EPOCH]) & (lines[:, w.L_ID] < e.MAX_LINES)]
@@ -103,6 +130,7 @@ class EarlyBooks:
             next_sequence,
             channel.gaps.latest,
         )
+        table[e.SENT_FROM] = self._session.sent_from(self._key)
         table[e.BOOKS], table[e.STATES] = channel.books.arenas.address, buffer_address(self._states)
         table[e.ARBITER], table[e.CHANGE_COUNT] = buffer_address(words), 0
         table[e.CHANGES] = buffer_address(self._changes) if self.reports_changes else 0
@@ -121,13 +149,17 @@ class EarlyBooks:
         words[k.REMOVED] = words[k.REMOVED_COUNT] = 0
 
     def take_changes(self) -> list[list[int]]:
-        """The books that were changed since it was last called, one change for each book of a packet: the instrument,
+        """The books that were changed since it was last called, one change for each book of a unit: the instrument,
         the sequence, the receive time, and the flags of the last update."""
         count = self._table_view[e.CHANGE_COUNT]
         if not count:
             return []
         self._table_view[e.CHANGE_COUNT] = 0
         return self._changes[:count].tolist()
+
+    @property
+    def _is_fast(self) -> bool:
+        return isinstance(self._reader, MessageReader)
 
     @property
     def is_armed(self) -> bool:
@@ -140,9 +172,9 @@ class EarlyBooks:
         return range(first, following if changes else first)
 
     @property
-    def packets(self) -> int:
-        """Applied at once."""
-        return int(self._table[e.PACKETS])
+    def units(self) -> int:
+        """Applied at once: packets of Binary, messages of FIX/FAST."""
+        return int(self._table[e.UNITS])
 
     @property
     def stops(self) -> int:

@@ -1,10 +1,13 @@
-"""Binary packets → the books, as they are received: before the session has them, and only where its answer is certain.
+"""Packets → the books, as they are received: before the session has them, and only where its answer is certain.
 
 Invariant: an update is applied here only if the session, which gets the same packet later, will find that it is the
 next one of a book that is neither stale nor in doubt. Anything else disarms: nothing more is applied here until the
 session has processed everything that was received.
 
 What the session then does with the same rows: RptSeq tells the book engine that they are already in the book.
+
+A unit, which has a number, is a packet of Binary and a message of FIX/FAST, where nothing states the epoch: a unit is of
+the epoch that its line is in, if nothing looks like the end of that epoch.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ import numpy as np
 
 from umdf.book.apply_kernel import NEEDS_GROWTH, ORDER_DISTANCE, apply_row, prefetch_ahead, prefetch_first
 from umdf.book.arena_kernel import A_BOOKS, arenas
-from umdf.book.input_row_kernel import ACTION, FLAGS, INSTRUMENT, RPT_SEQ, SIDE, columns_of, i32_in, i64_in, u8_in
-from umdf.book.live_kernel import SCRATCH_ROWS, V_INDICES, V_REJECTED, read_packet
+from umdf.book.input_row_kernel import ACTION, COLUMN_COUNT, FLAGS, INSTRUMENT, RPT_SEQ, SIDE, columns_of, i32_in, i64_in, u8_in
+from umdf.book.live_kernel import SCRATCH_ROWS, V_PLACES, V_REJECTED, read_packet
 from umdf.book.memory_layout_kernel import (
     ACTION_CLEAR,
     B_CHANGED_SIDES,
     B_RPT_SEQ,
     B_STALE,
     BOOK_BYTES,
+    COLUMNS,
     F_SNAPSHOT,
     LIVE_TABLE,
     NULL,
@@ -42,10 +46,12 @@ from umdf.kernels import (
     store_i32,
     store_i64,
 )
+from umdf.market.fast import live_rows_kernel as fast_rows
+from umdf.sync.arbitration.lines_kernel import MAX_DISTANCE
 from umdf.sync.arbitration.state_kernel import REMEMBERED as ARBITER_REMEMBERED
 from umdf.sync.arbitration.state_kernel import RING
 from umdf.sync.raw_units_kernel import SENDING_TIME_AT, content_key
-from umdf.sync.template_scan_kernel import FRAMING, TEMPLATE, framed_until_end
+from umdf.sync.template_scan_kernel import FRAMING, TEMPLATE, framed_until_end, peek_template
 from umdf.sync.update_gate_kernel import S_APPLIED, S_STALE, S_VERIFIED, STATE_WORDS
 from umdf.transport.udp_receiver_kernel import (
     BUFFER,
@@ -63,26 +69,31 @@ from umdf.transport.udp_receiver_kernel import (
     poll,
     receive_burst,
 )
+from umdf.wire.packet_kernel import TECHNICAL_HEADER, has_whole_messages, message_at
 from umdf.wire.sbe.tables_kernel import MAX_PACKET_BYTES, PACKET_HEADER
 
 # The table of a channel. FIRST, NEXT: the sequences that were applied since it was armed, and the next one. LATEST_GAP:
 # the greatest missing sequence. ARBITER: the state of arbitration. KEYS: number and content key of what was applied.
 # PLAIN: one byte per template, 1 if its messages do nothing to books but what their rows say. LINES: 1 for each line
-# that continues in the channel's epoch.
+# that continues in the channel's epoch. READERS: of FIX/FAST, how the messages of a template are read; SENT_FROM: when
+# the epoch began, by sending time.
 (
     IS_ARMED, CHANNEL, EPOCH, FIRST, NEXT, LATEST_GAP, BOOKS, STATES, ARBITER, KEYS, PLAIN, LINES, CHANGES,
-    CHANGE_COUNT, REASON, PACKETS, STOPS,
-) = range(17)  # fmt: skip
-TABLE_WORDS = 17
+    CHANGE_COUNT, REASON, UNITS, STOPS, READERS, READER_COUNT, SENT_FROM,
+) = range(20)  # fmt: skip
+TABLE_WORDS = 20
+# A reader: the template; the table of `live_rows_kernel`, 0 of a SequenceReset; where it has the columns of books.
+READER_TEMPLATE, READER_TABLE, READER_COLUMNS = range(3)
+READER_WORDS = READER_COLUMNS + COLUMN_COUNT
 MAX_LINES = 64
-REMEMBERED = 16_384  # packets that are applied here before the session has them; a power of two
+REMEMBERED = 16_384  # units that are applied here before the session has them; a power of two
 TEMPLATES = 256
 # A change of a book: CHANGES is 0 if nobody wants to know.
 C_INSTRUMENT, C_SEQUENCE, C_TS_RECV, C_FLAGS = range(4)
 CHANGE_WORDS = 4
 MAX_CHANGES = 8_192
 MAX_REMOVED = 8_192
-# Why nothing more is applied: of a packet, of one of its messages, of one of its updates.
+# Why nothing more is applied: of a unit, of one of its messages, of one of its updates.
 (
     CONTINUES, NOT_ARMED, OTHER_EPOCH, NEW_LINE, NOT_NEXT, OTHER_CONTENT, REVEALS_LOSS, NO_ROOM, NOT_PLAIN, REJECTED,
     UNKNOWN_BOOK, IN_DOUBT, NOT_FOLLOWING, NEEDS_MEMORY, IMPOSSIBLE,
@@ -123,7 +134,7 @@ def _compare_copy(e, sequence, key):
 
 @outlined
 def _note_change(e, first, instrument, sequence, ts_recv, flags):
-    """Note that a book has changed; the changes of this packet start at `first`, one for each book."""
+    """Note that a book has changed; the changes of this unit start at `first`, one for each book."""
     changes, count = get(e, CHANGES), get(e, CHANGE_COUNT)
     at = first
     while at < count and load_i64(changes + 8 * CHANGE_WORDS * at, 8 * C_INSTRUMENT) != instrument:
@@ -153,20 +164,21 @@ def _check_row(e, a, c, i, number):
 
 
 @inlined
-def _apply_rows(e, t, a, c, live, rows, sequence, ts_recv):
-    """Apply the rows of a packet up to the first one that is not plainly the next of its book."""
+def _apply_rows(e, t, a, c, places, rows, prefetched, sequence, ts_recv):
+    """Apply the rows of a unit up to the first one that is not plainly the next of its book. `prefetched`: as
+    `prefetch_first` takes it."""
     first_change, wants_changes = get(e, CHANGE_COUNT), get(e, CHANGES) != 0
     invalidate_ladders(t)
-    prefetch_first(t, a, c, np.int64(0), rows, ORDER_DISTANCE)
+    prefetch_first(t, a, c, np.int64(0), rows, prefetched)
     for i in range(rows):
         x, number = prefetch_ahead(t, a, c, i, rows)
         found = _check_row(e, a, c, i, number)
         if found != CONTINUES:
-            put(e, CHANGE_COUNT, first_change)  # the session reports this packet
+            put(e, CHANGE_COUNT, first_change)  # the session reports this unit
             return found
         b = a[A_BOOKS] + BOOK_BYTES * number
         rpt_seq, changed_sides = load_i64(b, B_RPT_SEQ), load_i32(b, B_CHANGED_SIDES)
-        wire_key = sequence << 32 | load_i64(get(live, V_INDICES), 8 * i) << 16
+        wire_key = sequence << 32 | load_i64(places, 8 * i)
         outcome, _, _, _ = apply_row(t, a, c, i, wire_key, x, number, 0)
         if outcome < 0:
             if outcome != NEEDS_GROWTH:  # it did nothing; the session finds it again
@@ -182,7 +194,29 @@ def _apply_rows(e, t, a, c, live, rows, sequence, ts_recv):
 
 
 @inlined
-def _apply_packet(e, packet, size, line, ts_recv):
+def _has_room(e, sequence):
+    t = get(e, BOOKS)
+    has_room = sequence - get(e, FIRST) < REMEMBERED and get(t, REMOVED_COUNT) + SCRATCH_ROWS <= MAX_REMOVED
+    return has_room and get(e, CHANGE_COUNT) + SCRATCH_ROWS <= MAX_CHANGES
+
+
+@inlined
+def _remember(e, sequence, key):
+    """A unit was applied."""
+    memory = get(e, KEYS) + 16 * (sequence & (REMEMBERED - 1))
+    store_i64(memory, 0, sequence)
+    store_i64(memory, 8, key)
+    put(e, NEXT, sequence + 1)
+    put(e, UNITS, get(e, UNITS) + 1)
+
+
+@inlined
+def _is_of_epoch(e, line):
+    return line < MAX_LINES and get(get(e, LINES), line) != 0
+
+
+@inlined
+def _apply_binary_packet(e, packet, size, line, ts_recv):
     announced = framed_until_end(packet, PACKET_HEADER, size)
     if size < PACKET_HEADER or size > MAX_PACKET_BYTES or announced < 0:
         return CONTINUES  # the session drops it too
@@ -191,7 +225,7 @@ def _apply_packet(e, packet, size, line, ts_recv):
         return CONTINUES
     if epoch != get(e, EPOCH):
         return OTHER_EPOCH
-    if line >= MAX_LINES or get(get(e, LINES), line) == 0:
+    if not _is_of_epoch(e, line):
         return NEW_LINE
     if sequence == 0:
         return CONTINUES if announced <= get(e, NEXT) else REVEALS_LOSS
@@ -200,25 +234,85 @@ def _apply_packet(e, packet, size, line, ts_recv):
     key = content_key(packet, SENDING_TIME_AT, size - SENDING_TIME_AT)
     if sequence < get(e, NEXT):
         return _compare_copy(e, sequence, key)
-    t = get(e, BOOKS)
-    has_room = sequence - get(e, FIRST) < REMEMBERED and get(t, REMOVED_COUNT) + SCRATCH_ROWS <= MAX_REMOVED
-    if not has_room or get(e, CHANGE_COUNT) + SCRATCH_ROWS > MAX_CHANGES:
+    if not _has_room(e, sequence):
         return NO_ROOM
     if not _is_plain(e, packet, size):
         return NOT_PLAIN
+    t = get(e, BOOKS)
     live, a, c = get(t, LIVE_TABLE), arenas(t), columns_of(t)
     rejected = get(live, V_REJECTED)
     rows = read_packet(t, a, c, live, packet, size)
     if rows < 0 or get(live, V_REJECTED) != rejected:
         return REJECTED
-    found = _apply_rows(e, t, a, c, live, rows, sequence, ts_recv) if rows > 0 else np.int64(CONTINUES)
+    places = get(live, V_PLACES)
+    found = np.int64(CONTINUES)
+    if rows > 0:
+        found = _apply_rows(e, t, a, c, places, rows, np.int64(ORDER_DISTANCE), sequence, ts_recv)
     if found == CONTINUES:
-        memory = get(e, KEYS) + 16 * (sequence & (REMEMBERED - 1))
-        store_i64(memory, 0, sequence)
-        store_i64(memory, 8, key)
-        put(e, NEXT, sequence + 1)
-        put(e, PACKETS, get(e, PACKETS) + 1)
+        _remember(e, sequence, key)
     return found
+
+
+@inlined
+def _find_reader(e, template):
+    """The reader of a template; 0 if it has none."""
+    for number in range(get(e, READER_COUNT)):
+        reader = get(e, READERS) + 8 * READER_WORDS * number
+        if get(reader, READER_TEMPLATE) == template:
+            return reader
+    return np.int64(0)
+
+
+@outlined
+def _apply_message(e, packet, start, end, sequence, msg_index, ts_recv):
+    reader = _find_reader(e, peek_template(packet, start, end))
+    if reader != 0 and get(reader, READER_TABLE) == 0:  # a SequenceReset is about its line, not the next unit
+        return OTHER_EPOCH
+    # Far below its line's position, a unit may show that the numbering has begun again.
+    if sequence > get(e, NEXT) or sequence < get(e, NEXT) - MAX_DISTANCE:
+        return NOT_NEXT
+    key = content_key(packet, start, end - start)
+    if sequence < get(e, NEXT):
+        return _compare_copy(e, sequence, key)
+    if not _has_room(e, sequence):
+        return NO_ROOM
+    if reader == 0:
+        return NOT_PLAIN
+    read = get(reader, READER_TABLE)
+    rows = fast_rows.read_message(read, packet, start, end, msg_index)
+    if rows < 0:
+        return NOT_PLAIN if rows == fast_rows.NOT_PLAIN else REJECTED
+    stated, sent = load_i64(get(read, fast_rows.SEQUENCE), 0), load_i64(get(read, fast_rows.SENT), 0)
+    if stated != sequence or sent == NULL or sent < get(e, SENT_FROM):  # the session takes it for damaged
+        return REJECTED
+    if rows > 0:
+        t = get(e, BOOKS)
+        for column in range(COLUMN_COUNT):
+            put(t, COLUMNS + column, get(reader, READER_COLUMNS + column))
+        places = get(read, fast_rows.PLACES)
+        found = _apply_rows(e, t, arenas(t), columns_of(t), places, rows, np.int64(0), sequence, ts_recv)
+        if found != CONTINUES:
+            return found
+    _remember(e, sequence, key)
+    return CONTINUES
+
+
+@outlined
+def _apply_fast_packet(e, packet, size, line, ts_recv):
+    """Apply the messages of a packet up to the first that is not certain."""
+    if not has_whole_messages(packet, 0, size):
+        return NOT_PLAIN
+    if not _is_of_epoch(e, line):
+        return NEW_LINE
+    at, msg_index = np.int64(0), np.int64(0)
+    while at < size:
+        sequence, end = message_at(packet, at)
+        reason = _apply_message(e, packet, at + TECHNICAL_HEADER, end, sequence, msg_index, ts_recv)
+        if reason != CONTINUES:
+            return reason
+        at = end
+        msg_index += 1
+    return CONTINUES
 
 
 @outlined
@@ -226,7 +320,10 @@ def apply_early(e, packet, size, line, ts_recv):
     """Apply a packet if that is certain; returns whether the session is needed now."""
     if get(e, IS_ARMED) == 0:
         return True
-    reason = _apply_packet(e, packet, size, line, ts_recv)
+    if get(e, READER_COUNT) != 0:
+        reason = _apply_fast_packet(e, packet, size, line, ts_recv)
+    else:
+        reason = _apply_binary_packet(e, packet, size, line, ts_recv)
     if reason != CONTINUES:
         put(e, IS_ARMED, 0)
         put(e, REASON, reason)
@@ -234,7 +331,7 @@ def apply_early(e, packet, size, line, ts_recv):
     return reason != CONTINUES
 
 
-@inlined
+@outlined
 def _apply_received(table, flows, row):
     """A packet that was just received; returns whether the session is needed now."""
     flow = flows + 8 * FLOW_WORDS * load_i64(get(table, FLOW), 8 * row)

@@ -7,8 +7,8 @@
     live.run()
     live.book("PETR4"), live.trust("PETR4")            # at any time
 
-Everything happens in the caller's thread, inside `poll`, receiving too. Two speeds: books of Binary channels follow
-each packet as it is received (`EarlyBooks`); everything else is done for what came in a few milliseconds together.
+Everything happens in the caller's thread, inside `poll`, receiving too. Two speeds: books follow each packet
+as it is received (`EarlyBooks`); everything else is done for what came in a few milliseconds together.
 Callbacks and the bodies of loops may read books; nothing changes while they run.
 """
 

@@ -36,9 +36,9 @@ METRICS = (
     ("umdf_filled_total", COUNTER, "sequences that came after their gap was opened", lambda s: s.totals.filled),
     ("umdf_epochs_total", COUNTER, "numberings started", lambda s: s.totals.epochs),
     (
-        "umdf_early_packets_total",
+        "umdf_early_units_total",
         COUNTER,
-        "packets applied to books as they were received (SBE)",
+        "packets (SBE) or messages (FAST) applied to books as they were received",
         lambda s: s.totals.early,
     ),
     ("umdf_latency_seconds", GAUGE, "from sending to receiving the last unit", lambda s: _seconds(s.latency_ns)),

@@ -145,6 +145,10 @@ class Session:
         """Of a channel's incremental stream."""
         return self._inputs[key].arbiter
 
+    def sent_from(self, key: ChannelKey) -> int:
+        """FIX/FAST: when the channel's epoch began, by sending time; what was sent before is of another one."""
+        return self._inputs[key].sent_from
+
     def dropped(self, key: ChannelKey) -> int:
         """Packets, or parts of them, that are not of this channel or cannot be framed."""
         return self._inputs[key].codec.dropped

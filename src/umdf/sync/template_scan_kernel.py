@@ -27,26 +27,31 @@ def count_templates(buffer, starts, ends, packets, flows, kinds, counts, kind_co
             at += size
 
 
+@inlined
+def peek_template(buffer, at, end):
+    """The template ID at the start of a FAST message (if the first bit of the presence map is set)."""
+    value = np.int64(NO_TEMPLATE)
+    if at < end and load_u8(buffer, at) & 0x40:
+        while at < end and not load_u8(buffer, at) & 0x80:
+            at += 1
+        at += 1
+        number, length = np.int64(0), 0
+        while at < end and length < 5:
+            byte = np.int64(load_u8(buffer, at))
+            number = number << 7 | (byte & 0x7F)
+            at += 1
+            length += 1
+            if byte & 0x80:
+                value = number
+                break
+    return value & np.int64(0xFFFFFFFF)
+
+
 @kernel
 def peek_templates(buffer, starts, ends, messages, templates):
-    """The template ID at the start of each FAST message (if the first bit of the presence map is set)."""
     for i in range(messages):
-        at, end = load_i64(starts, 8 * i), load_i64(ends, 8 * i)
-        value = np.int64(NO_TEMPLATE)
-        if at < end and load_u8(buffer, at) & 0x40:
-            while at < end and not load_u8(buffer, at) & 0x80:
-                at += 1
-            at += 1
-            number, length = np.int64(0), 0
-            while at < end and length < 5:
-                byte = np.int64(load_u8(buffer, at))
-                number = number << 7 | (byte & 0x7F)
-                at += 1
-                length += 1
-                if byte & 0x80:
-                    value = number
-                    break
-        store_u32(templates, 4 * i, np.uint32(value & np.int64(0xFFFFFFFF)))
+        template = peek_template(buffer, load_i64(starts, 8 * i), load_i64(ends, 8 * i))
+        store_u32(templates, 4 * i, np.uint32(template))
 
 
 @inlined

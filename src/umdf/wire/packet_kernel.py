@@ -130,6 +130,21 @@ def _is_fast_chain(buffer, at, end):
 
 
 @inlined
+def has_whole_messages(buffer, start, end):
+    """Whether a FAST packet is nothing but messages of one chunk, each behind its technical header."""
+    at = start
+    while at + TECHNICAL_HEADER < end and _no_chunks(_load_header(buffer, at)) == 1:
+        at += TECHNICAL_HEADER + _msg_length(buffer, at)
+    return start < at and at == end and end - start <= MAX_UNIT_BYTES and _is_fast_chain(buffer, start, end)
+
+
+@inlined
+def message_at(buffer, at):
+    """The MsgSeqNum of the message at a technical header, and where it ends."""
+    return np.int64(_load_header(buffer, at) >> np.uint64(32)), at + TECHNICAL_HEADER + _msg_length(buffer, at)
+
+
+@inlined
 def _is_sbe_start(buffer, start, end):
     """Whether the first framing header is one. The message may be truncated by the capture's snap length."""
     if end - start < SBE_PACKET_HEADER + SBE_FRAMING_HEADER:

@@ -296,6 +296,22 @@ class ConversionPlan:
     ) -> MemoryColumns:
         """The columns of the batch that the tags use. `index` selects rows for each group (None: the same rows);
         `flags` are of the rows, or the name of a column of the plan that holds them."""
+        columns, arguments = self.bind(rows, index, kinds=kinds, flags=flags, sent=sent)
+        if self._lines:
+            k.convert_columns(arguments)
+        return columns
+
+    def bind(
+        self,
+        rows: int,
+        index: Mapping[int, Numbers | None],
+        *,
+        kinds: Numbers | None = None,
+        flags: Numbers | str | None = None,
+        sent: Numbers | None = None,
+    ) -> tuple[MemoryColumns, int]:
+        """As `run`, for a kernel that calls `convert_columns` itself, any number of times, with up to so many ROWS:
+        the columns, and its argument."""
         if len(self._instructions) != len(self._lines):
             self._freeze()
         stride = (8 * rows + 63) & -64
@@ -311,8 +327,7 @@ class ConversionPlan:
             view[k.ROW_KINDS] = 0 if kinds is None else buffer_address(kinds)
             view[k.ROW_FLAGS] = 0 if flags is None or isinstance(flags, str) else buffer_address(flags)
             view[k.SENT] = 0 if sent is None else buffer_address(sent)
-            k.convert_columns(self._arguments_address)
-        return MemoryColumns(self._places, rows, memory, stride)
+        return MemoryColumns(self._places, rows, memory, stride), self._arguments_address
 
     def run_texts(self, batch: Batch, index: Mapping[int, Numbers | None]) -> dict[str, Text]:
         if not self.texts:

@@ -117,6 +117,21 @@ class EntrySelection:
         return len(self.entry)
 
 
+@dataclass(frozen=True)
+class BoundEntries:
+    """The arguments of the kernels that map the entries of one message, and where its rows of the family mbo are."""
+
+    kind_plan: int
+    mbo_plan: int
+    select: int
+    stamp: int
+    sub_offsets: int  # 0: the template has no underlyings
+    taken: list[tuple[int, int, int]]  # columns of the entries that rows have too: from, to, bytes of a value
+    selection: EntrySelection
+    columns: MemoryColumns
+    alive: tuple[object, ...]  # what has to exist as long as kernels use it
+
+
 class EntryRows:
     """Maps the entries of one template to rows."""
 
@@ -190,6 +205,39 @@ class EntryRows:
         if self.is_snapshot and "mbo" in families:
             self._fill_snapshot_headers(families["mbo"].columns, selections["mbo"])
         return families
+
+    def bind(self, batch: Batch, capacity: int, sent: Numbers) -> BoundEntries:
+        """As `rows`, of one message at a time, for a kernel (`live_rows_kernel`) that runs the same steps itself, for
+        the family mbo. `batch` is the memory that messages are decoded into."""
+        assert not self.is_snapshot
+        plan, shared = self._plans["mbo"], self._shared_columns["mbo"]
+        for name in shared:
+            plan.reserve(name, e.MBO.column(name))
+        self._reserve_entries(capacity)
+        self._owners[:] = 0
+        self._reserve_instruments(capacity)
+        kind_columns, kind_plan = self._kind_plan.bind(
+            capacity, {t.ENTRIES: None, t.BODY: self._owners}, flags="quoted"
+        )
+        selections = {name: self._allocate_selection(at, capacity, False) for at, name in enumerate(FAMILIES)}
+        rows, message_numbers = selections["mbo"], np.zeros(1, np.int32)
+        index = {t.ENTRIES: rows.entry, t.UNDERLYINGS: rows.sub, t.BODY: rows.body}
+        columns, mbo_plan = plan.bind(capacity, index, kinds=rows.kind, flags=rows.flags, sent=sent)
+        columns["flags"] = rows.flags
+        root, item = self.tags.lists[t.ENTRIES]
+        arguments = self._arguments
+        arguments[s.MESSAGES], arguments[s.MESSAGE_NUMBERS] = 1, buffer_address(message_numbers)
+        arguments[s.OFFSETS] = buffer_address(batch.offsets(root, item))
+        for argument, name in _KIND_ARGUMENTS.items():
+            arguments[argument] = kind_columns.address(name)
+        subs = self.tags.lists.get(t.UNDERLYINGS)
+        sub_offsets = buffer_address(batch.offsets(*subs)) if subs else 0
+        taken = [(kind_columns.address(name), columns.address(name), e.MBO.column(name).dtype.itemsize)
+                 for name in shared]  # fmt: skip
+        alive = batch, kind_columns, columns, selections, message_numbers, sent
+        return BoundEntries(
+            kind_plan, mbo_plan, self._arguments_address, self._stamp, sub_offsets, taken, rows, columns, alive
+        )
 
     def _reserve_entries(self, entries: int) -> None:
         """Memory for what is known of each entry during one batch."""

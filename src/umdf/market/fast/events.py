@@ -35,12 +35,12 @@ class FastEventMapper:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._templates: dict[int, _TemplateMapper] = {}
+        self._templates: dict[int, TemplateMapper] = {}
         for template_id, root in layout.roots.items():
             tags = TemplateTags(layout, root)
             kind = tags.constant_value(t.MSG_TYPE)
             if isinstance(kind, str):
-                self._templates[template_id] = _TemplateMapper(tags, kind)
+                self._templates[template_id] = TemplateMapper(tags, kind)
 
     @property
     def unknown(self) -> Mapping[str, int]:
@@ -86,7 +86,7 @@ def _filled(count: int, dtype: Any, value: int) -> Numbers:
     return values
 
 
-class _TemplateMapper:
+class TemplateMapper:
     """Maps the messages of one template."""
 
     def __init__(self, tags: TemplateTags, kind: str) -> None:
@@ -105,15 +105,15 @@ class _TemplateMapper:
             self._body_rows = NewsRows(tags)
         elif kind in _CONTROL_KINDS:
             self._body_rows = BodyRows(tags, "control", e.LAST, _CONTROL_KINDS[kind])
-        self._header_plan = ConversionPlan(tags)
+        self.header_plan = ConversionPlan(tags)
         for column, tag in ((_SEQUENCE, t.MSG_SEQ_NUM), (_TS_SEND, t.SENDING_TIME)):
-            self._header_plan.add(column.name, column, t.TagRule(column.name, tag, groups=(t.BODY,)), required=True)
+            self.header_plan.add(column.name, column, t.TagRule(column.name, tag, groups=(t.BODY,)), required=True)
 
     def rows(self, batch: Batch, units: Units) -> dict[str, Rows]:
         """The rows by family; the messages become units."""
         self.tags.use_batch(batch)
         numbers = batch.message(self.tags.root)
-        header = self._header_plan.run(len(numbers), {t.BODY: None})
+        header = self.header_plan.run(len(numbers), {t.BODY: None})
         sequence, sent = header["sequence"], header["ts_send"]
         if len(numbers) == len(units):  # all messages are of this template
             units.sequence, units.ts_send = sequence, sent

@@ -188,6 +188,27 @@ class Decoder:
             self._generated[template_id] = code
         return code
 
+    def reserve_message(self, template_id: int, max_bytes: int) -> Batch:
+        """Reserve memory for one message of a template at a time, of at most so many bytes, so that kernels can decode
+        it (`messages_kernel.interpret_one`) instead of `decode`, which must not be called any more. The batch has the
+        memory of the last such message."""
+        assert self.reset == "message"
+        for node in self.layout.descendants(self.layout.roots[template_id]):
+            self._grow_store(node, None, 0)
+        self._scratch = np.zeros(max(len(self._scratch), max_bytes + k.SLACK), np.uint8)
+        self._arguments[k.SCRATCH], self._arguments[k.SCRATCH_SIZE] = self._scratch.ctypes.data, len(self._scratch)
+        self._used_stores = self._active_stores
+        return Batch(self, 1, [0] * len(self.layout.nodes))
+
+    @property
+    def kernel_tables(self) -> tuple[int, int]:
+        """The addresses that `interpret_one` takes."""
+        return self._arguments_address, self._block_address
+
+    def node_table(self, node: Node) -> int:
+        """The address of a node's table (`tables_kernel.N_ROWS` …), for kernels."""
+        return int(self._nodes[node.index].ctypes.data)
+
     def decode(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Batch:
         """Decode the messages buffer[start[i]:end[i]]."""
         assert buffer.flags.c_contiguous and len(start) == len(end)

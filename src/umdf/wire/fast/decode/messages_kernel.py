@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.kernels import inlined, kernel, load_u8, store_u8
+from umdf.kernels import inlined, kernel, load_u8, outlined, store_u8
 from umdf.wire.fast.decode import slow_path_kernel as slow_path
 from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.decode.interpreter_kernel import run_program
 from umdf.wire.fast.decode.operator_kernel import check_presence_map, read_presence_map
 from umdf.wire.fast.decode.tables_kernel import put, word
+from umdf.wire.fast.decode.validity_kernel import build_validity
 
 
 @inlined
@@ -145,3 +146,30 @@ def interpret_messages(t):
         put(t, k.EPOCH, epoch)
         put(t, k.TEMPLATE_ID, -1)
     return word(t, k.MESSAGES)
+
+
+@outlined
+def interpret_one(t, block, template_id, buffer, start, end):
+    """Decode a message of a template alone, by a table that `Decoder.reserve_message` has prepared; what was decoded
+    before is forgotten. Returns whether it is decoded, without anything to report: an anomaly is left to a batch."""
+    program = _find_program(t, template_id)
+    if program == 0:
+        return False
+    for node in range(word(program, k.P_ROOT), word(program, k.P_NODES_END), 8 * k.NODE):
+        put(node, k.N_ROWS, 0)
+    for text in range(word(program, k.P_TEXTS), word(program, k.P_TEXTS_END), 8 * k.TEXT):
+        put(text, k.T_USED, 0)
+    put(t, k.BUFFER, buffer)
+    put(t, k.BUFFER_SIZE, end)
+    put(t, k.ONE_START, start)
+    put(t, k.ONE_END, end)
+    put(t, k.STARTS, t + 8 * k.ONE_START)
+    put(t, k.ENDS, t + 8 * k.ONE_END)
+    put(t, k.FIRST, 0)
+    put(t, k.MESSAGES, 1)
+    put(t, k.QUARANTINE_ROWS, 0)
+    reached = interpret_messages(t)
+    if reached != 1 or word(t, k.QUARANTINE_ROWS) != 0 or word(t, k.CURRENT_TEMPLATE) != template_id:
+        return False
+    build_validity(t, block)
+    return True

@@ -27,7 +27,8 @@ MESSAGE, MESSAGE_START, DEPTH, COMBINED, CURRENT_TEMPLATE = 33, 34, 35, 36, 37
 # What a careful read leaves: the value as 128 bits, whether it is NULL, and where the next item starts.
 HIGH, LOW, NULL, NEXT, LENGTH, FAULT_OFFSET, FAULT_INSTRUCTION = 38, 39, 40, 41, 42, 43, 44
 NODE_COUNT, COLUMNS = 45, 46  # COLUMNS: the address of every column's values, for generated code
-ARGUMENTS = 48
+ONE_START, ONE_END = 47, 48  # of a message that is decoded alone
+ARGUMENTS = 49
 
 # A node: a message's body or the entries of a sequence.
 N_ROWS, N_CAPACITY, N_MASKS, N_MASK_WORDS, N_BITMAPS, N_BITS = 0, 1, 2, 3, 4, 5
