@@ -30,13 +30,12 @@ MAX_GROWTH = 1.05
 DAY_H = 24
 
 
-STEPS_MS = 500, 1_000, 3_000  # long ones, as every step costs the same, however few packets come
+STEPS_MS = 1_000, 5_000, 10_000  # long ones, as every step costs the same, however few packets come
 HEARTBEAT_S = 10.0
 
 
-
 def quiet_day() -> Scenario:
-    """About 20 packets a second on each line, with losses on one line and on both."""
+    """About 20 packets a second, half of each protocol, on two lines, with losses on one line and on both."""
     scenario = random_scenario(1, 0.0)
     loops: dict[str, Any] = {
         "snapshots_per_s": 20,
@@ -49,7 +48,7 @@ def quiet_day() -> Scenario:
         loss=0.01, common_loss=0.002, duplicates=0.01, reordering=0.01, late_ms=5.0, ends_s=(DAY_H - 1.0) * 3_600
     )
     settings = replace(
-        scenario.settings, channels=channels, messages_per_s=36, start=datetime(2026, 11, 16, 0, 5), faults=faults,
+        scenario.settings, channels=channels, messages_per_s=18, start=datetime(2026, 11, 16, 0, 5), faults=faults,
         addresses=tuple(replace(each, heartbeat_s=HEARTBEAT_S) for each in scenario.settings.addresses),
         timetable=TIMETABLE,
     )  # fmt: skip
@@ -70,6 +69,7 @@ def run(directory: Path, hours: int) -> tuple[list[int], Simulation]:
         while now_ns < end_ns:
             now_ns += draw.choice(STEPS_MS) * MS
             simulation.step(now_ns)
+        simulation.exchange.engine.trades.clear()  # those of the session, kept for busts: not the client's memory
         found.append(resident_bytes())
         print(f"hour {len(found)}: {found[-1] >> 10} KiB", flush=True)
     return found, simulation
@@ -81,5 +81,5 @@ def test_memory_does_not_grow_in_24_hours(tmp_path: Path) -> None:
     assert memory[-1] <= MAX_GROWTH * memory[1], [each >> 20 for each in memory]
     for channel in simulation.channels.values():
         totals = channel.feed.totals
-        assert totals.gaps > 100 and totals.units > 1_000_000
+        assert totals.gaps > 100 and totals.units > 500_000
     assert differences(simulation) == []
