@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
+
 from umdf.exchange.matching import memory_layout_kernel as k
+from umdf.exchange.matching.market import Market
 from umdf.exchange.publish.channel_settings import MBO
 from umdf.exchange.publish.publisher import Publisher
 from umdf.exchange.truth.book_history import Book, BookHistory
+from umdf.exchange.truth.tables import final_orders
 from umdf.market.families import NULL
 
 EVERY = -1  # row of the listing
@@ -62,3 +67,20 @@ class TrueBooks:
             for side in "BA"
             for level in book.levels(side, settings.depth or 1)
         ]
+
+
+class EndBooks:
+    """The exchange's books as they are now, of a channel with orders: nothing is kept."""
+
+    def __init__(self, publisher: Publisher, market: Market) -> None:
+        assert publisher.settings.book_type == MBO
+        self._market = market
+
+    def rows(self, instrument: int) -> list[Row]:
+        """Bids first, the best first."""
+        orders, own = final_orders(self._market), int(self._market.instruments[instrument, k.I_ID])
+        chosen = np.flatnonzero(orders["instrument_id"] == own)
+        names = "side", "price", "size", "order_id"
+        side, price, size, number = (pa.array(orders[name]).take(pa.array(chosen)).to_pylist() for name in names)
+        rows = zip(side, (NULL if each is None else each for each in price), size, number, strict=True)
+        return sorted(rows, key=lambda row: row[0] == "A")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from simulation.scenario import Scenario, operate
-from simulation.true_books import EVERY, Row, TrueBooks
+from simulation.true_books import EVERY, EndBooks, Row, TrueBooks
 
 from umdf.book import memory_layout_kernel as k
 from umdf.book.views import Book
@@ -72,7 +72,7 @@ class FollowedChannel:
 
     feed: ChannelFeed
     publisher: Publisher
-    truth: TrueBooks
+    truth: TrueBooks | EndBooks
     ids: np.ndarray  # by row of the listing
     epoch: int | None = None  # of the publisher, that of the client's numbering
     unseen: set[int] = field(default_factory=set)  # changed since they were compared
@@ -84,6 +84,7 @@ class FollowedChannel:
         channel = self.feed.channel
         if channel.epoch is None or self.epoch is None:
             return []
+        assert isinstance(self.truth, TrueBooks)
         self.unseen |= self.truth.advance(self.epoch, channel.sequence)
         if EVERY in self.unseen:
             self.unseen = {row for row in range(count) if self.publisher.is_member[row]}
@@ -124,7 +125,7 @@ class Simulation:
     def __init__(
         self, scenario: Scenario, directory: Path, *, records: bool = False, keeps_history: bool = True
     ) -> None:
-        """Without a history nothing is compared, and nothing grows with time."""
+        """Without a history books are compared at the end only, and nothing grows with time."""
         self._keeps_history = keeps_history
         self.scenario, self.random, settings = scenario, scenario.random, scenario.settings
         self.truth, self.log, self.counts = BookHistory(), list[str](), Counter[str]()
@@ -138,7 +139,10 @@ class Simulation:
         )
         self.channels = {
             feed.key: FollowedChannel(
-                feed, publisher, TrueBooks(publisher, self.truth), self.exchange.listing.security_id
+                feed,
+                publisher,
+                TrueBooks(publisher, self.truth) if keeps_history else EndBooks(publisher, self.exchange.market),
+                self.exchange.listing.security_id,
             )
             for feed, publisher in zip(self.client.feeds.values(), self.exchange.publication.publishers, strict=True)
         }

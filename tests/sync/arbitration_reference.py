@@ -82,6 +82,9 @@ class ReferenceArbiter:
         if unit.kind == RESET:
             self.add_reset(unit, line)
             return
+        if self.is_far_copy(unit, line):
+            self.counts[unit.line, "duplicates"] += 1
+            return
         epoch = self.plausible_epoch(unit, line)
         if epoch is not None:
             self.quarantine(line, "CONTINUED")
@@ -100,6 +103,12 @@ class ReferenceArbiter:
                 self.accept(other, self.confirmed_epoch(other))
         self.quarantine(line, "UNCONFIRMED")
         self.accept(unit, self.confirmed_epoch(unit))
+
+    def is_far_copy(self, unit: Unit, line: Line) -> bool:
+        is_current = line.epoch in (None, self.epoch) and (not self.has_versions or unit.epoch == self.epoch)
+        is_copy = unit.kind == DATA and unit.content_key not in (0, None)
+        is_copy = is_copy and self.delivered.get(unit.number, 0) == unit.content_key
+        return self.epoch is not None and is_current and is_copy and not is_near(unit.number, line.position)
 
     def fill_requested(self, unit: Unit) -> None:
         is_current = not self.has_versions or unit.epoch == self.epoch

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
@@ -22,6 +23,7 @@ TAGS = (
     34, 35, 43, 58, 112, 123, 36, 371, 373, 911, 1180, 1346, 1347, 1348, 1353, 1356, 1426, 96,
 )  # fmt: skip
 
+PART, SLOW_S = 40, 0.3  # messages of a report, and how long one takes if the replayer is slow
 OUTPUT = Lock()  # QuickFIX calls from several threads
 
 
@@ -70,7 +72,7 @@ def answers(behaviour: str, fields: dict[int, str], group: dict[int, str]) -> It
     """What a replayer sends for a request."""
     if behaviour == "rejects":
         yield make_message("j", [[372, "BW"], [380, 3], [58, "not today"]])
-    if behaviour not in ("serves", "acknowledges"):
+    if behaviour in ("rejects", "is silent"):
         return
     channel, first, last = group[1355], int(group[1182]), int(group[1183])
     head = [[1346, fields[1346]], [1353, "R1"]]
@@ -78,14 +80,27 @@ def answers(behaviour: str, fields: dict[int, str], group: dict[int, str]) -> It
     yield make_message("BX", [*head, [1347, 0], [1348, 0]], status)
     if behaviour == "acknowledges":
         return
-    data, members, previous = "", [], 0
-    for sequence in range(first, last + 1):
-        own = content(sequence)
-        members.append([[10054, 0], [1181, sequence], [1350, previous], [10055, len(data)], [95, len(own)]])
-        data, previous = data + own, sequence
-    body = [[1180, channel], [1352, "Y"], [95, len(data)], [96, data], [911, last - first + 1]]
-    yield make_message("URDR", [*head, *body], members)
+    for part in range(first, last + 1, PART):
+        time.sleep(SLOW_S if behaviour == "slow" else 0)
+        yield raw_data(behaviour, head, channel, range(part, min(part + PART, last + 1)), last - first + 1)
+        if behaviour == "drops":
+            yield None
+            return
     yield make_message("BY", [*head, [1356, "E1"], [1426, 3], [1347, 0]], [[[1351, 1], [1355, channel], [1357, last]]])
+
+
+def raw_data(behaviour: str, head: list[list[Any]], channel: str, numbers: range, total: int) -> Any:
+    """A report with these messages, unless it is a lie."""
+    data, members, previous = "", [], 0
+    for sequence in numbers:
+        own = content(sequence)
+        number = sequence + 10_000 * (behaviour == "other numbers")
+        offset, size = len(data) + 10**6 * (behaviour == "outside"), len(own) + 10**6 * (behaviour == "too long")
+        members.append([[10054, 0], [1181, number], [1350, previous], [10055, offset], [95, size]])
+        data, previous = data + own, sequence
+    channel = "9" if behaviour == "other channel" else channel
+    body = [[1180, channel], [1352, "Y"], [95, len(data)], [96, data], [911, total]]
+    return make_message("URDR", [*head, *body], members)
 
 
 class Peer(fix.Application):
@@ -120,7 +135,10 @@ class Peer(fix.Application):
         if fields[35] == "BW":
             behaviour = self.behaviours.pop(0) if len(self.behaviours) > 1 else self.behaviours[0]
             for reply in answers(behaviour, fields, groups[1351][0]):
-                fix.Session.sendToTarget(reply, self.session_id)
+                if reply is None:
+                    fix.Session.lookupSession(self.session_id).disconnect()
+                else:
+                    fix.Session.sendToTarget(reply, self.session_id)
 
     # Commands
 
@@ -160,6 +178,7 @@ def main(directory: str, role: str, port: str, own: str, other: str) -> None:
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         getattr(peer, name)(*arguments)
+        report("done")
 
 
 if __name__ == "__main__":

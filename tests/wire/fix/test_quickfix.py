@@ -1,7 +1,7 @@
 """QuickFIX (C++), the engine that many firms use, as a client of our replayer and as a replayer of our client.
 
 It checks each message against a data dictionary: required fields, types, groups, lengths and checksums.
-`pip install quickfix-py` runs these tests; no other part of umdf needs it.
+`pip install quickfix` (or quickfix-py) runs these tests; no other part of umdf needs it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from umdf.transport.channels_file import ReplayerAddresses
 from umdf.transport.free_ports import free_ports
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("quickfix") is None, reason="QuickFIX is not installed: pip install quickfix-py"
+    importlib.util.find_spec("quickfix") is None, reason="QuickFIX is not installed: pip install quickfix"
 )
 LOCALHOST, PATIENCE_S = "127.0.0.1", 30
 Message = dict[str, Any]
@@ -59,7 +59,7 @@ class QuickFix:
             False,
             list[tuple[Message, dict[str, list[Message]]]](),
         )
-        self.is_started = False
+        self.is_started, self.commands, self.done = False, 0, 0
         Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -70,13 +70,18 @@ class QuickFix:
                 self.messages.append((values[0], values[1]))
             elif event == "started":
                 self.is_started = True
+            elif event == "done":
+                self.done += 1
             else:
                 self.is_logged_on = event == "logon"
 
     def command(self, name: str, *arguments: Any) -> None:
+        """Returns once it is done: what the engine receives then comes after it."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
         self._process.stdin.flush()
+        self.commands += 1
+        wait_for(lambda: self.done == self.commands)
 
     def request(self, name: str, first: int, last: int, channel: int = 73) -> None:
         group = [[[1351, 1], [1355, channel], [1182, first], [1183, last]]]
@@ -262,6 +267,30 @@ def test_our_client_repeats_a_request_that_quickfix_does_not_answer(acceptor: tu
     engine.command("behave", "is silent", "acknowledges", "serves")
     assert len(fetch(source, 5, 104)) == 100
     assert source.counts.requests == 3 and source.counts.timeouts == 2
+
+
+def test_our_client_waits_for_a_slow_replayer(acceptor: tuple[QuickFix, ReplaySource]) -> None:
+    """Each report comes within the timeout, the whole answer does not."""
+    engine, source = acceptor
+    engine.command("behave", "slow")
+    assert len(fetch(source, 1, 200)) == 200
+    assert source.counts.requests == 1 and not source.failures
+
+
+def test_our_client_requests_what_was_missing_when_a_replayer_drops_it(acceptor: tuple[QuickFix, ReplaySource]) -> None:
+    engine, source = acceptor
+    engine.command("behave", "drops", "serves")
+    assert len(fetch(source, 1, 200)) == 200
+    assert source.counts.connections == 2 and source.counts.requests == 2 and not source.failures
+
+
+@pytest.mark.parametrize("lie", ["other numbers", "other channel", "outside", "too long"])
+def test_our_client_uses_nothing_of_a_lying_answer(acceptor: tuple[QuickFix, ReplaySource], lie: str) -> None:
+    engine, source = acceptor
+    engine.command("behave", lie, "serves")
+    got = fetch(source, 1, 30)
+    assert got == {sequence: b"%d|\x0110=000\x0195=3\x01|" % sequence for sequence in range(1, 31)}
+    assert source.counts.requests == 2 and source.counts.invalid == 1 and not source.failures
 
 
 def test_our_client_logs_on_again_after_a_logout(acceptor: tuple[QuickFix, ReplaySource]) -> None:

@@ -33,6 +33,7 @@ from umdf.sync.arbitration.lines_kernel import (
     first_number,
     forget_candidate,
     has_other_live_line,
+    is_near,
     keep_aside,
     mark_last_candidates,
     match_candidates,
@@ -254,6 +255,18 @@ def is_from_before_restart(w, line):
     return ahead > RESTART_DISTANCE and abs(number - w[line + L_BEFORE]) < ahead
 
 
+@inlined
+def is_far_copy(w, line):
+    """Whether a unit far from its line is one that was delivered, however late it comes: it says nothing about where
+    the line is. Two of them would look like a restart of a FAST line."""
+    own, number = w[line + L_EPOCH], w[CURRENT + R_NUMBER]
+    is_current = w[EPOCH] != NONE and (own == NONE or own == w[EPOCH])
+    is_current &= not w[IS_VERSIONED] or w[CURRENT + R_EPOCH] == w[EPOCH]
+    if not is_current or is_near(number, w[line + L_POSITION]) or not is_remembered(w, number):
+        return False
+    return w[CURRENT + R_KEY] != 0 and w[ring_at(w, number) + 1] == w[CURRENT + R_KEY]
+
+
 @outlined
 def fill_requested(w, o, line):
     """A unit that was requested fills a gap of the channel's epoch. It moves no line, and no line continues in it."""
@@ -284,6 +297,9 @@ def process(w, o, is_end):
         w[line + L_SEEN] = w[CLOCK]
         if w[CURRENT + R_KIND] == DATA and is_from_before_restart(w, line):
             count(w, line, LATE)
+            return
+        if w[CURRENT + R_KIND] == DATA and is_far_copy(w, line):
+            count(w, line, DUPLICATES)
             return
         if w[CURRENT + R_KIND] == RESET:  # sent by each site for itself (4.2.8)
             if w[IS_VERSIONED] or is_repeated_reset(w, line):
