@@ -162,7 +162,8 @@ def test_a_fault_is_named_by_file_line_and_field(lines: str, error: str, tmp_pat
     ],
 )
 def test_faults_of_strategies(column: str, cell: str, error: str, specs: list[InstrumentSpec], tmp_path: Path) -> None:
-    chosen = [spec for spec in specs if spec.symbol in ("WINZ26", "WING27", "DOLZ26", "WINZ26G27")]
+    names = ("WINZ26", "WING27", "DOLZ26", "WINZ26G27")
+    chosen = [replace(spec, follows="") for spec in specs if spec.symbol in names]
     path = tmp_path / "bad.csv"
     save_catalogue(path, chosen)
     lines = [line.split(",") for line in path.read_text().splitlines()]
@@ -237,11 +238,11 @@ def test_no_order_flow_where_nothing_is_traded(listing: Listing) -> None:
 
 
 def test_the_same_future_in_two_sizes_has_one_price(specs: list[InstrumentSpec]) -> None:
-    """Nobody would believe a dollar that costs one price in DOL and another in WDO."""
+    """Nobody would believe a dollar that costs one price in DOL and another in WDO, nor a future beside its index."""
     by_symbol = {spec.symbol: spec for spec in specs}
-    for mini, full in (("WDO", "DOL"), ("IND", "WIN")):
+    for mini, full, followed in (("WDO", "DOL", "DOL"), ("IND", "WIN", "IBOV"), ("WIN", "WIN", "IBOV")):
         ours = [spec for spec in specs if spec.type == T.FUTURE and spec.asset == mini]
-        assert ours and {by_symbol[spec.follows].asset for spec in ours} == {full}
+        assert ours and {by_symbol[spec.follows].asset for spec in ours} == {followed}
         for spec in ours:
             twin = by_symbol.get(full + spec.symbol.removeprefix(mini))
             assert twin is None or (twin.reference_price, twin.tick) == (spec.reference_price, spec.tick)

@@ -79,7 +79,7 @@ def _generate(
         T.INDICATOR: other_markets.indicators(),
     }
     others = [list(itertools.islice(part, counts.get(kind, 0))) for kind, part in parts.items()]
-    found = [*contracts, *others[0], *stocks, *options, *itertools.chain(*others[1:])]
+    found = other_markets.following_index([*contracts, *others[0], *stocks, *options, *itertools.chain(*others[1:])])
     return _filled(found, count, stocks, today), new
 
 

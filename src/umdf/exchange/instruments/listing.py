@@ -26,6 +26,8 @@ NULL = -(1 << 63)
 MIN_BOUND, MAX_SPREAD_BOUND = 16, 60  # ticks
 FEW_INSTRUMENTS, TOP_INSTRUMENTS, TOP_SHARE_FEW, TOP_SHARE_MANY = 200, 20, 0.96, 0.60
 MAX_LEGS = 4  # of a strategy whose trades print its legs
+# Of the volatility of a stock, what is its own and what all stocks of its index share; their squares add up to 1.
+OWN_SHARE, SHARED_SHARE = 0.8, 0.6
 INTEREST_NOISE = 0.4  # standard deviation of its logarithm: no two days are alike
 
 
@@ -43,6 +45,8 @@ class Listing:
     driver: Columns  # whose fair price it follows: its own, if it follows none
     beta: Columns  # how much it follows, 2^-16
     volatility: Columns  # of the fair price, in 2^-16 ticks in a second
+    market: Columns  # the index whose walk a stock shares, -1: none
+    market_beta: Columns  # how much, 2^-32
     legs: Columns  # up to four of a strategy, first one that is bought once; -1 elsewhere
     leg_ratios: Columns  # below 0 where sold
     is_implied: Columns  # strategies that have implied orders (14)
@@ -78,6 +82,7 @@ class Listing:
         self.instrument_ids = np.full(self.capacity + 1, NULL, np.int64)
         for spec in specs:
             self._append(spec)
+        self._find_markets()
         for index in range(len(specs)):
             self._fill(index)
         self.activity = np.zeros(self.capacity)
@@ -179,6 +184,23 @@ class Listing:
 
     # Rows
 
+    def _find_markets(self) -> None:
+        """The indexes that others follow, as futures do: their stocks share a walk, and they are the sum of these."""
+        rows = {self._index_of[spec.follows] for spec in self.instruments if spec.follows in self._index_of}
+        indexes = [row for row in sorted(rows) if self.instruments[row].type == InstrumentType.INDEX]
+        self._market_of: dict[str, str] = {}
+        entries: list[tuple[int, int]] = []
+        self.basket_places = np.zeros((self.capacity, 2), np.int64)  # of an index: its first of `baskets`, their number
+        for row in indexes:
+            index = self.instruments[row]
+            self.basket_places[row] = len(entries), len(index.underlyings)
+            for underlying in index.underlyings:
+                self._market_of.setdefault(underlying.symbol, index.symbol)
+                stock = self.instruments[self.index_of(underlying.symbol)]
+                points = (underlying.quantity or 0) * stock.tick / (index.divisor or UNIT)  # for a tick of the stock
+                entries.append((self.index_of(stock.symbol), round(points / index.tick * (1 << 16))))
+        self.baskets = np.array([*entries, (-1, 0)], np.int64)  # rows, and weights in 2^-16 ticks for a tick of each
+
     def _append(self, spec: InstrumentSpec) -> int:
         index = len(self.instruments)
         self.instruments.append(spec)
@@ -191,6 +213,10 @@ class Listing:
         spec = self.instruments[index]
         rule, reference = spec.rule, spec.reference_ticks
         bound = max(int(reference * rule.bound_share), MIN_BOUND)
+        market = self._index_of.get(self._market_of.get(spec.symbol, ""), -1)
+        of_index = reference / self.instruments[market].reference_ticks if market >= 0 else 0.0
+        share = OWN_SHARE if market >= 0 else SHARED_SHARE if self.basket_places[index, 1] else 1.0
+        volatility = share * rule.volatility * self._volatility_scale * abs(reference)
         values = {
             "security_id": spec.security_id,
             "type": int(spec.type),
@@ -201,7 +227,9 @@ class Listing:
             "bound_ticks": min(bound, MAX_SPREAD_BOUND) if spec.legs else bound,
             "driver": self._index_of.get(spec.follows, index),
             "beta": round(spec.beta * (1 << 16)),
-            "volatility": int(rule.volatility * self._volatility_scale * abs(reference) * (1 << 16)),
+            "volatility": int(volatility * (1 << 16)),
+            "market": market,
+            "market_beta": round(of_index * (1 << 32)),
             "underlying": self._index_of.get(spec.underlyings[0].symbol, -1) if spec.underlyings else -1,
             "venue": ord(rule.venue),
             "is_anonymous": int(spec.is_anonymous),

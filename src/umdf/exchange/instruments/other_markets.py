@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 
 from umdf.exchange.instruments.equities import CENT
@@ -23,6 +24,8 @@ INDEXES = (
     ("INDX", 2_598_102, 60), ("IEEX", 9_874_120, 18), ("IMOB", 96_733, 15), ("ISEE", 365_208, 40),
     ("IBRA", 531_994, 110),
 )  # fmt: skip
+ON_IBOV = {(InstrumentType.FUTURE, "WIN"), (InstrumentType.FUTURE, "IND"),
+           (InstrumentType.ETF, "BOVA"), (InstrumentType.ETF, "BOVV")}  # fmt: skip
 INDICATORS = (
     ("PTAX", 53_512),
     ("SELIC", 149_000),
@@ -79,6 +82,16 @@ def indexes(stocks: Sequence[InstrumentSpec]) -> Iterator[InstrumentSpec]:
                 for stock, quantity, value in zip(members, quantities, values, strict=True)
             ),
         )  # fmt: skip
+
+
+def following_index(specs: Sequence[InstrumentSpec]) -> list[InstrumentSpec]:
+    """Futures and funds on IBOV move with it, if it is listed: the carry of a contract is in its reference price."""
+    ibov = next((spec for spec in specs if spec.symbol == INDEXES[0][0] and spec.type == InstrumentType.INDEX), None)
+    return [
+        replace(spec, follows=ibov.symbol, beta=spec.reference_ticks / ibov.reference_ticks)
+        if ibov is not None and (spec.type, spec.asset) in ON_IBOV else spec
+        for spec in specs
+    ]  # fmt: skip
 
 
 def indicators() -> Iterator[InstrumentSpec]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,9 @@ class Exchange(RunningMarket):
         stp_id: int | None = None,
     ) -> EntryResult:
         """Enter an order; prices are in 1e-9, None is an order without one (MARKET, MOA, MOC)."""
+        if expire_date is not None and 0 <= expire_date < self.trading.trading_date:
+            last, today = (s.EPOCH + timedelta(day) for day in (expire_date, self.trading.trading_date))
+            raise UsageError(f"the last day of the order is over: {last}", f"use {today} or later")
         options = {"order_type": order_type, "time_in_force": time_in_force, "expire_date": expire_date}
         options |= {"display_size": display_size, "stp_id": stp_id}
         return self.engine.enter(symbol, side, price, size, firm=firm, ts_ns=self.now_ns, **options)

@@ -126,6 +126,11 @@ class RunningMarket:
         self.market.table[[k.NEXT_ARRIVAL, k.REGIME_END, k.SILENT_UNTIL]] = self.now_ns
         self.activity.update(self.now_ns)
 
+    def skip_order_flow(self, until_ns: int) -> None:
+        """Let no order of the flow arrive until a time; those that are there still expire."""
+        table = self.market.table
+        table[k.NEXT_ARRIVAL] = max(int(table[k.NEXT_ARRIVAL]), until_ns)
+
     def _set_market_time(self) -> None:
         """Let what is not an order of the flow happen now."""
         table = self.market.table

@@ -1,7 +1,8 @@
 """The fair price of an instrument: what its orders are priced around.
 
-It is a random walk in time. Instruments can follow the walk of another one: the contracts of one asset move together,
-an option moves with its underlying, and a spread, the difference of two contracts, does not move.
+It is a random walk in time. Instruments can follow another one: the contracts of one asset move together, an option
+moves with its underlying, and a spread, the difference of two contracts, does not move. Futures on an index follow the
+index: it has a walk that all its stocks share, each beside its own, and is the sum of its stocks.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.exchange.matching.memory_layout_kernel import (
+    BASKETS,
+    I_BASKET,
+    I_BASKET_COUNT,
     I_BETA,
     I_BOUND,
     I_DRIVER,
+    I_MARKET,
+    I_MARKET_BETA,
     I_REFERENCE,
     I_VOLATILITY,
     I_WALK,
@@ -41,11 +47,27 @@ def advance_walk(t, driver, ts):
     return walk
 
 
+@inlined
+def total_walk(t, driver, ts):
+    """How far the fair price of an instrument that follows no other is from its reference, in 2^-16 ticks. The stocks
+    of an index are where their last arrivals have left them."""
+    instruments, walk = load_i64(t, INSTRUMENTS * 8), advance_walk(t, driver, ts)
+    market = load_i64(driver, I_MARKET * 8)
+    if market >= 0:
+        shared = advance_walk(t, instruments + market * INSTRUMENT_BYTES, ts)
+        walk += shared * load_i64(driver, I_MARKET_BETA * 8) >> 32
+    baskets, first = load_i64(t, BASKETS * 8), load_i64(driver, I_BASKET * 8)
+    for entry in range(first, first + load_i64(driver, I_BASKET_COUNT * 8)):
+        stock = instruments + load_i64(baskets, entry * 16) * INSTRUMENT_BYTES
+        walk += load_i64(stock, I_WALK * 8) * load_i64(baskets, entry * 16 + 8) >> 16
+    return walk
+
+
 @outlined
 def fair_ticks(t, instrument, ts):
     """The fair price now, in ticks, well within the prices that orders may have."""
     driver = load_i64(t, INSTRUMENTS * 8) + load_i64(instrument, I_DRIVER * 8) * INSTRUMENT_BYTES
-    move = advance_walk(t, driver, ts) * load_i64(instrument, I_BETA * 8) >> 32
+    move = total_walk(t, driver, ts) * load_i64(instrument, I_BETA * 8) >> 32
     limit = load_i64(instrument, I_BOUND * 8) * 3 // 4
     return load_i64(instrument, I_REFERENCE * 8) + min(max(move, -limit), limit)
 

@@ -66,6 +66,7 @@ class Market:
         table[k.BASE_INTERARRIVAL] = table[k.MEAN_INTERARRIVAL] = int(
             SECOND_NS / (settings.rate * ARRIVALS_PER_MESSAGE * NORMAL_SHARE)
         )
+        table[k.BASKETS] = listing.baskets.ctypes.data
         self._fill_instruments(listing, capacity)
         self._attach_journal()
 
@@ -74,6 +75,7 @@ class Market:
         table[:, k.I_CAPACITY], table[:, k.I_INDEX] = capacity, np.arange(len(table))
         table[:, k.I_ORDERS_OFFSET] = 2 * (np.cumsum(capacity) - capacity)
         table[:, k.I_EVENT] = k.NULL
+        table[:, [k.I_BASKET, k.I_BASKET_COUNT]] = listing.basket_places
         self.load_instruments(np.arange(len(listing)))
 
     def load_instruments(self, indices: Indices) -> None:
@@ -85,6 +87,7 @@ class Market:
             k.I_REFERENCE: listing.reference_ticks, k.I_TYPE: listing.type, k.I_BOUND: listing.bound_ticks,
             k.I_HAS_LEG_TRADES: listing.has_leg_trades,
             k.I_DRIVER: listing.driver, k.I_BETA: listing.beta, k.I_VOLATILITY: listing.volatility,
+            k.I_MARKET: listing.market, k.I_MARKET_BETA: listing.market_beta,
         }  # fmt: skip
         for column, values in columns.items():
             table[indices, column] = values[indices]

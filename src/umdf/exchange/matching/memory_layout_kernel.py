@@ -22,6 +22,7 @@ RESTING_ID, TRADED, CANCELLED, STARTED_AUCTION, FOUND_BOOK_SIDE, FOUND_KEY, FOUN
 # Implied orders (`implied_orders_kernel`): the strategies of every instrument, the queue of those whose implied orders
 # have to be derived again, the key of the newest, and that of the price at which an aggressor has traded last.
 STRATEGIES, IMPLIED_QUEUE, IMPLIED_QUEUE_COUNT, IMPLIED_KEY, LAST_KEY = range(51, 56)
+BASKETS = 56  # what the indexes are made of that instruments follow: rows and weights (`fair_price_kernel`)
 ARGUMENTS = 64
 
 QUANTILES = 4096  # of each table
@@ -117,7 +118,10 @@ I_SYNCHRONISM = 54
 OF_PHASE, OF_INSTRUMENT = 1, 2  # the auction of a phase, one of its own
 # How many of ALL_ARRIVALS arrivals of the order flow the instrument skips.
 I_SKIPPED, ALL_ARRIVALS = 55, 1_024
-I_STATISTICS = 56
+# Of a stock the index whose walk it moves with (-1: none), and how much (2^-32); of an index that instruments follow
+# where its stocks are in BASKETS.
+I_MARKET, I_MARKET_BETA, I_BASKET, I_BASKET_COUNT = range(56, 60)
+I_STATISTICS = 60
 UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101  # states and phases (11.1)
 FORBIDDEN = PRE_CLOSE = 18
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
