@@ -39,7 +39,7 @@ def test_a_client_that_joins_late_over_lossy_lines_ends_with_everything_of_the_e
     market = LiveMarket(BY_ORDER + BY_PRICE, LOSSES, instruments=sized(100, 1_000))
     market.run_alone(OPENING_S)
     with CheckedClient(market) as client:
-        client.run(sized(3, 240))
+        client.run(sized(3, 150))
         client.run_until(lambda: client.compared > 500 and client.untrusted > 50, 20 * MS)  # orders come in bursts
         client.catch_up()
         client.assert_equal_to_the_exchange()
