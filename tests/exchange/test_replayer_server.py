@@ -117,7 +117,9 @@ def test_sessions_are_limited(server: ReplayerServer) -> None:
     assert fetch(server, {"GOOD": Span(72, 1, 3)})["GOOD"] == [1, 2, 3]
 
 
-def test_clients_are_logged_out_when_the_replayer_stops(server: ReplayerServer) -> None:
+def test_clients_are_logged_out_when_the_replayer_stops(
+    server: ReplayerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stopping = ReplayerServer(ReplayerSettings((LOCALHOST, 0), "REPLAYER"), server.service)
     stopping.start()
     loop, client = TcpLoop(), ReplayClient(ReplayClientSettings("C", "REPLAYER"))
@@ -127,6 +129,8 @@ def test_clients_are_logged_out_when_the_replayer_stops(server: ReplayerServer) 
     while not client.is_active and time.monotonic() < deadline:
         loop.poll(0.02)
     assert client.is_active
+    wake = stopping._loop.wake
+    monkeypatch.setattr(stopping._loop, "wake", lambda: (wake(), stopping._thread.join()))  # it ends first
     stopping.stop()
     while not client.is_closed and time.monotonic() < deadline:
         loop.poll(0.02)

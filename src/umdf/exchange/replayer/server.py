@@ -74,7 +74,7 @@ class ReplayerServer:
             return
         self._stop.set()
         self._loop.wake()
-        if self._thread.is_alive():
+        if self._thread.ident is not None:  # it was started; it may have ended by now
             self._thread.join()
             for connection in self._connections:
                 connection.session.log_out("the replayer stops", self.clock_ns())
