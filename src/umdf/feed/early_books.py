@@ -26,16 +26,16 @@ from umdf.book.outcomes import REMOVED_DTYPE
 from umdf.buffers import buffer_address
 from umdf.feed import early_books_kernel as e
 from umdf.market.fast.live_rows import LiveRows
-from umdf.sync.arbitration.arbitration_kernel import LATE_NS
 from umdf.sync.arbitration import state_kernel as w
+from umdf.sync.arbitration.arbitration_kernel import LATE_NS
 from umdf.sync.channel import Channel
 from umdf.sync.session import ChannelKey, Session
 from umdf.sync.stream_detection import message_type
 from umdf.sync.unit_codecs import SEQUENCE_RESET
 from umdf.wire.fast.templates import TemplateSet
 
-# Binary messages that do nothing to books but what their rows say. Not among them: definitions, statuses and phases (7, 11),
-# Empty Books, resets (4.2.9), News, heartbeats, and snapshots.
+# Binary messages that do nothing to books but what their rows say. Not among them: definitions, statuses and phases
+# (7, 11), Empty Books, resets (4.2.9), News, heartbeats, and snapshots.
 PLAIN_TEMPLATES = (15, 16, 17, 19, 21, 22, 24, 25, 27, 28, 29, 50, 51, 52, 53, 54, 55, 56, 57)
 MAX_ENTRIES = 256  # of a FIX/FAST message; longer ones are left to the session
 

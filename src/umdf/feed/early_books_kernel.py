@@ -6,8 +6,8 @@ session has processed everything that was received.
 
 What the session then does with the same rows: RptSeq tells the book engine that they are already in the book.
 
-A unit, which has a number, is a packet of Binary and a message of FIX/FAST, where nothing states the epoch: a unit is of
-the epoch that its line is in, if nothing looks like the end of that epoch.
+A unit, which has a number, is a packet of Binary and a message of FIX/FAST, where nothing states the epoch: a unit is
+of the epoch that its line is in, if nothing looks like the end of that epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ import numpy as np
 
 from umdf.book.apply_kernel import NEEDS_GROWTH, ORDER_DISTANCE, apply_row, prefetch_ahead, prefetch_first
 from umdf.book.arena_kernel import A_BOOKS, arenas
-from umdf.book.input_row_kernel import ACTION, COLUMN_COUNT, FLAGS, INSTRUMENT, RPT_SEQ, SIDE, columns_of, i32_in, i64_in, u8_in
+from umdf.book.input_row_kernel import (
+    ACTION,
+    COLUMN_COUNT,
+    FLAGS,
+    INSTRUMENT,
+    RPT_SEQ,
+    SIDE,
+    columns_of,
+    i32_in,
+    i64_in,
+    u8_in,
+)
 from umdf.book.live_kernel import SCRATCH_ROWS, V_PLACES, V_REJECTED, read_packet
 from umdf.book.memory_layout_kernel import (
     ACTION_CLEAR,
