@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from umdf.exchange.live.exchange import Exchange
 from umdf.exchange.live.operator_commands import answer
 from umdf.exchange.live.outputs import Captures, OpenLine, sinks_of, udp_lines
 from umdf.exchange.live.settings import ExchangeSettings
+from umdf.exchange.publish.channel_settings import SBE, STREAMS
+from umdf.exchange.publish.publisher import MAX_SEQ_VERSION
 from umdf.exchange.replayer.replayers import Replayers
 from umdf.transport.control_socket import ControlServer
 
@@ -71,6 +73,7 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
             openers.append(captures.open_line)
         if outputs.sends_udp:
             udp.append(udp_lines(settings.network.ttl))
+            settings = _numbered_anew(settings, time.time_ns() // 1_000_000)
         replayers = None
         if settings.replayers:
             # The servers read the exchange's clock from threads of their own.
@@ -86,6 +89,20 @@ def open_exchange(settings: ExchangeSettings, outputs: Outputs) -> Iterator[Open
         if server is not None:
             wait = _answering(server, exchange)
         yield OpenedExchange(exchange, wait, captures)
+
+
+def _numbered_anew(settings: ExchangeSettings, now_ms: int) -> ExchangeSettings:
+    """With other sequence versions than at any start before, so that a client that was there then sees a new numbering
+    (Binary 5.1). Captures keep those of the settings: they are the same for the same seed."""
+
+    def versions(place: int) -> dict[str, int]:
+        return {stream: (now_ms + STREAMS.index(stream) + place) % MAX_SEQ_VERSION + 1 for stream in STREAMS}
+
+    channels = (
+        replace(channel, seq_versions=versions(len(STREAMS) * place)) if channel.protocol == SBE else channel
+        for place, channel in enumerate(settings.channels)
+    )
+    return replace(settings, channels=tuple(channels))
 
 
 def _answering(server: ControlServer, exchange: Exchange) -> Callable[[float], None]:
