@@ -52,6 +52,11 @@ class CutError(Exception):
     """The process ends here."""
 
 
+def judged_anew(layout: int) -> set[str]:
+    """The tables whose rows may differ. In layout 3 only the states of instruments, with fewer totals of trades."""
+    return {*JUDGED_ANEW} if layout in JUDGED_OTHERWISE else {"book_state"}
+
+
 def cut_at(step: str) -> FaultPoint:
     def cut(now: str) -> None:
         if now == step:
@@ -154,8 +159,7 @@ def expected_schema(expected: Path, name: str) -> Any:
 
 def check_upgraded(root: Path, expected: Path, number: int = 4, layout: int = 1) -> None:
     found, made = known_hashes(root), expected_hashes(expected)
-    judged_anew = JUDGED_ANEW if layout in JUDGED_OTHERWISE else {}
-    assert {name for name in found if found[name] != made[name]} <= judged_anew.keys()
+    assert {name for name in found if found[name] != made[name]} <= judged_anew(layout)
     assert lake_status.verify(root, deep=True) == [] and lake_status.count_without_digest(root) == 0
     snapshot = open_snapshot(root)
     assert (snapshot.number, snapshot.paths.first_commit, snapshot.paths.layout) == (number, number, LAYOUT)
@@ -184,7 +188,7 @@ def test_the_rows_of_every_table_are_those_of_a_new_lake_under_the_renaming(
         found = after[name].to_pyarrow_table()
         assert found.column_names == made[name].to_pyarrow_table().column_names == table(name).schema.names
         assert rows_of(name, renamed(layout, name, rows)) == rows_of(name, found), name
-        if name in JUDGED_ANEW and layout in JUDGED_OTHERWISE:
+        if name in judged_anew(layout):
             check_differences(name, found.to_pylist(), made[name].to_pyarrow_table().to_pylist())
         else:
             assert rows_of(name, found) == rows_of(name, made[name].to_pyarrow_table()), name
@@ -193,7 +197,8 @@ def test_the_rows_of_every_table_are_those_of_a_new_lake_under_the_renaming(
         assert after["book_check"].to_pyarrow_table().column("verdict").to_pylist().count("unverified") == 9
         assert before["gaps"].column("cause").to_pylist().count("start") == 1
     else:
-        assert hashes(old) == hashes(expected), "in every column"
+        others = (hashes(root).items() - {("book_state", hashes(root)["book_state"])} for root in (old, expected))
+        assert next(others) == next(others), "in every column"
     assert {row["venue"] for row in after["trades"].to_pyarrow_table().to_pylist()} == {"E", None}
 
 
@@ -316,9 +321,9 @@ def test_an_upgraded_lake_goes_on_where_the_old_one_stopped(
     with open_writer(old) as writer:
         # The lake knows where the files of the archive were made, not where they are now.
         outcome = ingest_captures(files, writer, LocalRunner(1), IngestSettings(follow=FINISH))
-        # The recording lacks sequence 1: before layout 3 umdf did not judge that it is joined.
-        rebuilt = [(72, 20_770)] if layout in JUDGED_OTHERWISE else []
-        assert (outcome.new, outcome.known, outcome.rebuilt_days) == (1, 19, rebuilt)
+        # The recording lacks sequence 1: before layout 3 umdf did not judge that it is joined; and until then it did
+        # not store what tells whether a bust may have been lost.
+        assert (outcome.new, outcome.known, outcome.rebuilt_days) == (1, 19, [(72, 20_770)])
     with open_writer(whole) as writer:
         for part in (captures(unpacked, "fast"), files):
             ingest_captures(part, writer, LocalRunner(1), IngestSettings())

@@ -123,7 +123,7 @@ class BookDayBuilder:
         values = published.records["value"].reshape(len(owner), -1)
         width = self.published.to_rows().shape[1]
         self.published.restore(owner, values[:, :width])
-        self.trade_totals.restore(owner, values[:, width:])
+        self.intervals.has_late_rows |= not self.trade_totals.restore(owner, values[:, width:])
 
     def advance(
         self,

@@ -106,13 +106,14 @@ class TradeTotals:
         times = self.ts_bust_lost, self.ts_lost, self.ts_unverified
         return np.column_stack([self.counted, self.missing, *times])
 
-    def restore(self, instrument_index: Numbers, rows: Numbers) -> None:
-        if rows.shape[1] != self.to_rows().shape[1]:  # the state of an older umdf: its totals are not known
-            self.missing[instrument_index, :LOST] = NULL
-            return
+    def restore(self, instrument_index: Numbers, rows: Numbers) -> bool:
+        """False: an older umdf has stored less, so that the day has to be rebuilt."""
+        if rows.shape[1] != self.to_rows().shape[1]:
+            return False
         self.counted[instrument_index], self.missing[instrument_index] = rows[:, :3], rows[:, 3:6]
         for times, values in zip((self.ts_bust_lost, self.ts_lost, self.ts_unverified), rows[:, 6:].T, strict=True):
             times[instrument_index] = values
+        return True
 
 
 def _concatenate(losses: Sequence[LostUpdates]) -> LostUpdates:
