@@ -313,6 +313,20 @@ def test_a_unit_that_is_late_behind_a_reset_is_no_jump_of_the_new_numbering(fast
     assert fast.add(data(500, 1_100, name="y"), data(501, 1_101, name="y"), now=1_200) == ["GAP 4-499", "y500", "y501"]
 
 
+def test_copies_that_come_far_too_late_are_no_restart(fast: Feed):
+    fast.add(*many(1, 3_000, 1))
+    fast.add(*many(1, 3_000, 2, B))
+    assert fast.add(data(5, 3), data(9, 3), data(5, 4, B), data(7, 4, B), data(3_001, 5)) == ["x3001"]
+    assert fast.total("duplicates") == 3_004
+
+
+def test_units_of_gaps_that_come_far_too_late_are_no_restart_unless_they_follow_each_other(fast: Feed):
+    fast.add(*many(1, 2, 1), *many(11, 3_000, 1), now=50)
+    assert fast.add(data(9, 60), data(5, 60), data(3_001, 61)) == ["x3001"]
+    log = fast.add(data(3, 62, name="y"), data(4, 62, name="y"), data(5, 62, name="y"), now=90)
+    assert log == ["EPOCH 1 of 1", "GAP 1-2", "y3", "y4", "y5"]
+
+
 def test_a_repeated_reset_is_no_other_reset(fast: Feed):
     fast.add(*many(1, 10, 1))
     log = fast.add(reset(2), data(1, 2, name="y"), reset(2), data(2, 2, name="y"))
