@@ -108,7 +108,9 @@ class ReferenceArbiter:
         is_current = line.epoch in (None, self.epoch) and (not self.has_versions or unit.epoch == self.epoch)
         is_copy = unit.kind == DATA and unit.content_key not in (0, None)
         is_copy = is_copy and self.delivered.get(unit.number, 0) == unit.content_key
-        return self.epoch is not None and is_current and is_copy and not is_near(unit.number, line.position)
+        is_at_line = line.epoch is not None and is_near(unit.number, line.position)
+        is_far = not is_at_line and not is_near(unit.number, self.expected - 1)
+        return self.epoch is not None and is_current and is_copy and is_far
 
     def fill_requested(self, unit: Unit) -> None:
         is_current = not self.has_versions or unit.epoch == self.epoch
@@ -153,6 +155,9 @@ class ReferenceArbiter:
 
     def confirms(self, unit: Unit, other: Unit) -> bool:
         is_copy = is_same(unit, other) and (unit.line == other.line or self.epoch is not None)
+        missing = set[int]().union(*(gap[0] for gap in self.gaps))
+        if not self.has_versions and {unit.number, other.number} <= missing and unit.number != other.number + 1:
+            return False
         return not is_copy and unit.epoch == other.epoch and is_near(unit.number, other.number)
 
     def confirmed_epoch(self, unit: Unit) -> int:

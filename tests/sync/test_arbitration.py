@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
+from sync.arbitration_feed import Feed, many
 from sync.arbitration_lines import NEXT_VERSION, VERSION, A, B, C, Unit, data, heartbeat, requested, reset
 from sync.arbitration_streams import MS, raw_units
 
 from umdf.sync.arbitration import lines_kernel as lines_kernel
 from umdf.sync.arbitration.arbiter import (
-    ArbitrationResult,
     LineArbiter,
     QuarantinedUnit,
     QuarantineReason,
     StepKind,
 )
-
-
-@dataclass
-class Feed:
-    """An arbiter and all its results as short values."""
-
-    arbiter: LineArbiter
-    results: list[ArbitrationResult] = field(default_factory=list)
-
-    def add(self, *units: Unit, now: float | None = None) -> list[str]:
-        self.results.append(self.arbiter.arbitrate(raw_units(list(units)), int((now or units[-1].ts_recv / MS) * MS)))
-        return self.log()
-
-    def finish(self) -> list[str]:
-        self.results.append(self.arbiter.finish())
-        return self.log()
-
-    def log(self) -> list[str]:
-        """Of the last call: "x5" is a unit, "x5*" a late one, "GAP 6-7" a step."""
-        result, found = self.results[-1], []
-        steps = list(result.steps)
-        for row in range(len(result.units) + 1):
-            while steps and steps[0].before_row == row:
-                step = steps.pop(0)
-                where = f"{step.first}" if step.first == step.last else f"{step.first}-{step.last}"
-                of = f" of {step.epoch}" if step.kind == StepKind.EPOCH else ""
-                found.append(f"{step.kind.name} {where}{of}")
-            if row < len(result.units):
-                content = result.units.buffer[result.units.start[row] : result.units.end[row]].tobytes().decode()
-                found.append(content + "*" * bool(result.is_late[row]))
-        return found
-
-    def total(self, name: str) -> int:
-        return sum(getattr(result.counts, name) for result in self.results)
 
 
 @pytest.fixture
@@ -60,10 +24,6 @@ def binary() -> Feed:
 @pytest.fixture
 def fast() -> Feed:
     return Feed(LineArbiter(wait_ms=20, line_timeout_ms=30_000, has_versions=False))
-
-
-def many(first: int, last: int, ms: float, line: int = A, epoch: int = VERSION, name: str = "x") -> list[Unit]:
-    return [data(number, ms, line, epoch, name) for number in range(first, last + 1)]
 
 
 # Order and holes
@@ -311,6 +271,20 @@ def test_a_unit_that_is_late_behind_a_reset_is_no_jump_of_the_new_numbering(fast
     assert fast.add(data(499, 100), data(500, 101), data(3, 102, name="y")) == ["y3"]
     assert fast.total("late") == 2
     assert fast.add(data(500, 1_100, name="y"), data(501, 1_101, name="y"), now=1_200) == ["GAP 4-499", "y500", "y501"]
+
+
+def test_copies_that_come_far_too_late_are_no_restart(fast: Feed):
+    fast.add(*many(1, 3_000, 1))
+    fast.add(*many(1, 3_000, 2, B))
+    assert fast.add(data(5, 3), data(9, 3), data(5, 4, B), data(7, 4, B), data(3_001, 5)) == ["x3001"]
+    assert fast.total("duplicates") == 3_004
+
+
+def test_units_of_gaps_that_come_far_too_late_are_no_restart_unless_they_follow_each_other(fast: Feed):
+    fast.add(*many(1, 2, 1), *many(11, 3_000, 1), now=50)
+    assert fast.add(data(9, 60), data(5, 60), data(3_001, 61)) == ["x3001"]
+    log = fast.add(data(3, 62, name="y"), data(4, 62, name="y"), data(5, 62, name="y"), now=90)
+    assert log == ["EPOCH 1 of 1", "GAP 1-2", "y3", "y4", "y5"]
 
 
 def test_a_repeated_reset_is_no_other_reset(fast: Feed):

@@ -257,12 +257,13 @@ def is_from_before_restart(w, line):
 
 @inlined
 def is_far_copy(w, line):
-    """Whether a unit far from its line is one that was delivered, however late it comes: it says nothing about where
-    the line is. Two of them would look like a restart of a FAST line."""
+    """Whether a unit far from its line and the channel is one that was delivered, however late it comes: it says
+    nothing about where the line is. Two of them would look like a restart of a FAST line."""
     own, number = w[line + L_EPOCH], w[CURRENT + R_NUMBER]
     is_current = w[EPOCH] != NONE and (own == NONE or own == w[EPOCH])
     is_current &= not w[IS_VERSIONED] or w[CURRENT + R_EPOCH] == w[EPOCH]
-    if not is_current or is_near(number, w[line + L_POSITION]) or not is_remembered(w, number):
+    is_at_line = own != NONE and is_near(number, w[line + L_POSITION])
+    if not is_current or is_at_line or is_near(number, w[EXPECTED] - 1) or not is_remembered(w, number):
         return False
     return w[CURRENT + R_KEY] != 0 and w[ring_at(w, number) + 1] == w[CURRENT + R_KEY]
 

@@ -153,9 +153,13 @@ def keep_aside(w, o, row, state):
 @inlined
 def confirms(w, line, row):
     """Whether a unit confirms the candidate of a line. The same packet again proves nothing, on another line neither:
-    it may have been damaged before the lines parted. A channel that has not started has nothing to lose by it."""
+    it may have been damaged before the lines parted. A channel that has not started has nothing to lose by it. Two
+    FAST units of open gaps may both be late: a restart goes on with the next number."""
     other = row_at(w, ASIDE, w[line + L_CANDIDATE] - 1)
     if w[other + R_EPOCH] != w[row + R_EPOCH] or not is_near(w[other + R_NUMBER], w[row + R_NUMBER]):
+        return False
+    may_be_late = not w[IS_VERSIONED] and w[row + R_NUMBER] != w[other + R_NUMBER] + 1
+    if may_be_late and find_gap(w, w[row + R_NUMBER]) != NONE and find_gap(w, w[other + R_NUMBER]) != NONE:
         return False
     is_same = w[other + R_NUMBER] == w[row + R_NUMBER] and not keys_differ(w[other + R_KEY], w[row + R_KEY])
     return not is_same or (w[EPOCH] == NONE and w[other + R_LINE] != w[row + R_LINE])
