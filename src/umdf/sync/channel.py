@@ -42,8 +42,12 @@ from umdf.sync.trust import Trust, unverified
 
 
 class Channel:
-    def __init__(self, number: int, *, statuses_have_rpt_seq: bool = True) -> None:
-        self.number = number
+    def __init__(
+        self, number: int, *, statuses_have_rpt_seq: bool = True, may_join_failover: bool = False
+    ) -> None:  # fmt: skip
+        """`may_join_failover`: a first numbering that begins with 1 may be that of a failover, before which there were
+        books. Otherwise it is taken for that of a week."""
+        self.number, self._may_join_failover = number, may_join_failover
         self._statuses_have_rpt_seq = statuses_have_rpt_seq
         self._notes_cancels = False
         self._queue = SnapshotQueue()
@@ -74,6 +78,9 @@ class Channel:
         if is_first:
             if first > 1:
                 self._open(Gap(epoch, 1, first - 1, ts_recv, GapCause.JOIN))
+                self.state.phases.has_unknown_start = True
+            elif self._may_join_failover:
+                self.gaps.open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
                 self.state.phases.has_unknown_start = True
             return
         instruments = self.state.instruments

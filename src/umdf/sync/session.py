@@ -97,9 +97,10 @@ class Session:
         *,
         arbitrations: ArbitrationObserver | None = None,
         silence_s: float | None = None,
+        may_join_failover: bool = False,
     ) -> None:
         """`observer` gets events after they were applied; without `silence_s`, a line may be as silent as its protocol
-        allows."""
+        allows; `may_join_failover`: see `Channel`."""
         self._arbitrations = arbitrations
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
         self._until, self._observer, self._templates = until, observer and self._completing_cancels(observer), templates
@@ -110,7 +111,10 @@ class Session:
         for stream in streams:
             key = stream.protocol, stream.channel
             if key not in self._inputs:
-                channel = Channel(stream.channel, statuses_have_rpt_seq=stream.protocol == Speaks.SBE)
+                has_rpt_seq = stream.protocol == Speaks.SBE
+                channel = Channel(
+                    stream.channel, statuses_have_rpt_seq=has_rpt_seq, may_join_failover=may_join_failover
+                )
                 if observer is not None:
                     channel.note_cancels()
                 timeout_ms = int(1000 * (silence_s or SILENCE_S[stream.protocol]))
