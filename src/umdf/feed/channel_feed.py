@@ -90,7 +90,7 @@ class ChannelFeed:
             observer=self._observe,
             arbitrations=self._count,
             silence_s=SILENT_HEARTBEATS * addresses.heartbeat_s,
-            may_join_failover=True,  # the client may start at any time
+            may_follow_failover=True,  # the client may start at any time
         )
         self._session_key = PROTOCOLS[self.key.protocol], self.key.number
         # A channel of news alone has no instruments to wait for.

@@ -42,12 +42,10 @@ from umdf.sync.trust import Trust, unverified
 
 
 class Channel:
-    def __init__(
-        self, number: int, *, statuses_have_rpt_seq: bool = True, may_join_failover: bool = False
-    ) -> None:  # fmt: skip
-        """`may_join_failover`: a first numbering that begins with 1 may be that of a failover, before which there were
-        books. Otherwise it is taken for that of a week."""
-        self.number, self._may_join_failover = number, may_join_failover
+    def __init__(self, number: int, *, statuses_have_rpt_seq: bool = True, may_follow_failover: bool = False) -> None:
+        """`may_follow_failover`: a first numbering from 1 may be that of a failover, which books were before. Otherwise
+        it is taken for that of a week until the first update shows an RptSeq above 1."""
+        self.number, self._may_follow_failover, self._is_week_assumed = number, may_follow_failover, False
         self._statuses_have_rpt_seq = statuses_have_rpt_seq
         self._notes_cancels = False
         self._queue = SnapshotQueue()
@@ -56,8 +54,7 @@ class Channel:
         self.sequence = 0  # the last one applied or given up
         self.ts_send = self._ts_recv = NULL  # of the last unit applied
         self.silent_s: float | None = None  # how long all lines have been silent, if for too long (4.1.1)
-        self.recovered = 0  # books recovered by a snapshot
-        self.messages = 0
+        self.messages = self.recovered = 0  # of the books; books recovered by a snapshot
         self._reset(MarketState(number, by_sequence=True))
 
     def _reset(self, state: MarketState) -> None:
@@ -74,14 +71,14 @@ class Channel:
         """A numbering starts: that of the first unit ever received, or a new one, after which everything is
         synchronised as at the start of the day (4.2.8). Instruments are kept."""
         is_first = self.epoch is None
-        self.epoch, self.sequence = epoch, first - 1
+        self.epoch, self.sequence, self._is_week_assumed = epoch, first - 1, False
         if is_first:
             if first > 1:
                 self._open(Gap(epoch, 1, first - 1, ts_recv, GapCause.JOIN))
                 self.state.phases.has_unknown_start = True
-            elif self._may_join_failover:
-                self.gaps.open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
-                self.state.phases.has_unknown_start = True
+            elif self._may_follow_failover:
+                self._follow_failover(epoch, ts_recv)
+            self._is_week_assumed = not self.gaps.missing
             return
         instruments = self.state.instruments
         state = MarketState(self.number, by_sequence=True)
@@ -90,6 +87,17 @@ class Channel:
         state.phases.has_unknown_start = True
         self.gaps.start_epoch()
         self._open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
+
+    def _follow_failover(self, epoch: int, ts_recv: int) -> None:
+        self.gaps.open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
+        self.state.phases.has_unknown_start = True
+
+    def _check_assumed_week(self, events: Events) -> None:
+        rpt_seq = events.rows("mbo").column("rpt_seq")
+        numbers = rpt_seq[rpt_seq != NULL]
+        self._is_week_assumed = not len(numbers)
+        if len(numbers) and numbers[0] > 1 and self.epoch is not None:
+            self._follow_failover(self.epoch, int(events.units.ts_recv[0]))
 
     def _open(self, gap: Gap) -> None:
         self.gaps.open(replace(gap, ts_before=self._ts_recv))
@@ -135,6 +143,8 @@ class Channel:
         if len(units):
             self.sequence, self.ts_send = max(self.sequence, int(units.sequence[-1])), int(units.ts_send[-1])
             self._ts_recv = int(units.ts_recv[-1])
+        if self._is_week_assumed:
+            self._check_assumed_week(events)
         groups = self.phases.groups_after_losses(events, self.gaps) if "status" in events.families else []
         self._updates.apply(events)
         if (last_list := self._definitions.follow(events)) is not None:
@@ -354,6 +364,7 @@ class Channel:
             return
         replaced, sequences = np.zeros(len(snapshots), np.bool_), dict[int, int]()
         compared: dict[int, tuple[tuple[int, bool, bool], Hashable]] = {}
+        content_of = self._updates.content_of
         lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
         for row in rows.tolist():
             instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
@@ -361,24 +372,18 @@ class Channel:
             # The same RptSeq does not prove that the book is the same: a reset may be among what was lost.
             if self.trust.is_known(number, int(last_rpt_seq[row])):
                 is_ahead = self.books.rpt_seq(number) != int(last_rpt_seq[row])
-                compared[number] = (key := (instrument_id, bool(lending[row]), is_ahead)), self._content(*key)
+                compared[number] = (key := (instrument_id, bool(lending[row]), is_ahead)), content_of(*key)
             replaced[row], sequences[instrument_id] = True, sequence
             if sequence >= self._updates.suspects.get(instrument_id, sequence + 1):
                 del self._updates.suspects[instrument_id]
                 self.trust.states[number, k.S_INCOMPLETE] = 1  # trades seen may be of the session before too
         self._replace(snapshots, replaced, sequences)
-        changed = [number for number, (key, content) in compared.items() if self._content(*key) != content]
+        changed = [number for number, (key, content) in compared.items() if content_of(*key) != content]
         self.trust.states[changed, k.S_INCOMPLETE] = 1
-
-    def _content(self, instrument_id: int, lending: bool, is_ahead: bool) -> Hashable:
-        """What trades would have changed. A book that is ahead of the stream (`note_early`) cannot be compared."""
-        book = None if is_ahead else self.books.book(instrument_id, lending=lending)
-        venues = self.state.statistics.tape.venues_of(instrument_id).items()
-        return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)
 
     def _replace(self, snapshots: Snapshots, is_selected: NDArray[np.bool_], sequences: dict[int, int]) -> None:
         events = snapshots.events_of(is_selected)
-        self._set_depths(events)
+        self.trust.set_depths(events.rows("snapshot"))
         self.books.apply(events.rows("mbo"))
         surprised = self.phases.groups_surprised(events, self.gaps)
         self._updates.apply_state(events, "snapshot", sequences)
@@ -393,10 +398,3 @@ class Channel:
         self._updates.waiting.forget_dropped(sequences)
         self._updates.retry(sequences, sequences)
         self.recovered += len(sequences)
-
-    def _set_depths(self, events: Events) -> None:
-        """264 of a snapshot determines the book type (9.1)."""
-        header = events.rows("snapshot")
-        depth = header.column("depth")
-        for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
-            self.trust.set_depth(int(header.column("instrument_id")[row]), int(depth[row]))

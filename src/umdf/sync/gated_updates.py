@@ -6,7 +6,7 @@ once. What belongs to an update that waits (its trade, its statistic, its status
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -295,6 +295,12 @@ class GatedUpdates:
             return events
         self.waiting.add(events.take(masks))
         return events.take({name: ~mask for name, mask in masks.items()})
+
+    def content_of(self, instrument_id: int, lending: bool, is_ahead: bool) -> Hashable:
+        """What trades would have changed. A book that is ahead of the stream (`early_removed`) cannot be compared."""
+        book = None if is_ahead else self.books.book(instrument_id, lending=lending)
+        venues = self.state.statistics.tape.venues_of(instrument_id).items()
+        return book and book.checksum, *((venue, last and last.price) for venue, (last, _) in venues)
 
     def apply_state(
         self,

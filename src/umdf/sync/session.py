@@ -97,10 +97,10 @@ class Session:
         *,
         arbitrations: ArbitrationObserver | None = None,
         silence_s: float | None = None,
-        may_join_failover: bool = False,
+        may_follow_failover: bool = False,
     ) -> None:
         """`observer` gets events after they were applied; without `silence_s`, a line may be as silent as its protocol
-        allows; `may_join_failover`: see `Channel`."""
+        allows; `may_follow_failover`: see `Channel`."""
         self._arbitrations = arbitrations
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
         self._until, self._observer, self._templates = until, observer and self._completing_cancels(observer), templates
@@ -111,10 +111,8 @@ class Session:
         for stream in streams:
             key = stream.protocol, stream.channel
             if key not in self._inputs:
-                has_rpt_seq = stream.protocol == Speaks.SBE
-                channel = Channel(
-                    stream.channel, statuses_have_rpt_seq=has_rpt_seq, may_join_failover=may_join_failover
-                )
+                of_protocol = {"statuses_have_rpt_seq": stream.protocol == Speaks.SBE}
+                channel = Channel(stream.channel, may_follow_failover=may_follow_failover, **of_protocol)
                 if observer is not None:
                     channel.note_cancels()
                 timeout_ms = int(1000 * (silence_s or SILENCE_S[stream.protocol]))

@@ -124,6 +124,12 @@ class BookTrust:
         self.number_of(instrument_id, lending=False, create=True)
         self._books.set_depth(instrument_id, depth)
 
+    def set_depths(self, headers: Rows) -> None:
+        """As headers of snapshots have them."""
+        depth = headers.column("depth")
+        for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
+            self.set_depth(int(headers.column("instrument_id")[row]), int(depth[row]))
+
     def has_stale(self) -> bool:
         return bool(self.states[:, k.S_STALE].any())
 
