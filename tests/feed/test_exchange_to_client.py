@@ -152,7 +152,7 @@ LONG_GAP = Faults(outages=(Outage("incremental", "", 1.0, 2.8),))
 
 @pytest.mark.parametrize("switches", [(), (Switch.NOT_AUTHORIZED,)], ids=["replayed", "refused"])
 def test_a_gap_of_a_thousand_messages_is_recovered_by_the_replayer_or_by_snapshots(tmp_path: Path, switches) -> None:
-    settings = replace(fast_channel(tmp_path, LONG_GAP, 3_000), start=datetime(2026, 11, 16, 10, 30))
+    settings = replace(fast_channel(tmp_path, LONG_GAP, 1_000), start=datetime(2026, 11, 16, 10, 30))
     result = run_to_the_end(tmp_path, settings, 3.3, *switches)
     assert result.longest_gap >= 1_000
     if switches:
