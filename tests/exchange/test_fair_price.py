@@ -28,8 +28,8 @@ class Nowhere:
 @pytest.fixture(scope="module")
 def exchange() -> Exchange:
     """Half an hour of trading, in which prices move three times as much as they do."""
-    slow = {"loop_pause_ms": 10**7, "heartbeat_ms": 10**7}
-    channel = ChannelSettings(62, FAST, members=Members(("INDEX",)), **slow)
+    slow_ms, members = 10**7, Members(("INDEX",))
+    channel = ChannelSettings(62, FAST, members=members, loop_pause_ms=slow_ms, heartbeat_ms=slow_ms)
     settings = ExchangeSettings((channel,), instruments=100, messages_per_s=2, start=datetime(2026, 11, 16, 10, 5))
     exchange = Exchange(settings, lambda _: dict.fromkeys(STREAMS, Nowhere()))
     exchange.listing.volatility *= 3

@@ -269,8 +269,9 @@ def test_a_sequence_reset_ends_what_is_served_at_once(tmp_path: Path) -> None:
 
     def write(*messages: tuple[int, bytes]) -> None:
         parts = [struct.pack(">IHHH", number, 1, 1, len(data)) + data for number, data in messages]
-        ends = np.cumsum([len(part) for part in parts])
-        starts, buffer = ends - [len(part) for part in parts], np.frombuffer(b"".join(parts), np.uint8)
+        lengths = np.array([len(part) for part in parts], np.int64)
+        ends = np.cumsum(lengths)
+        starts, buffer = ends - lengths, np.frombuffer(b"".join(parts), np.uint8)
         times, zeros = np.full(len(parts), NOW - S), np.zeros(len(parts), np.int64)
         sink.write(Packets(buffer, starts, ends, times, zeros, zeros))
 

@@ -80,8 +80,9 @@ def test_books_by_position_are_early_too_and_cancels_get_what_they_removed(tmp_p
     settings, history = BulkSettings(2_000, 20, generation="position", loss=0.01, seed=5), BookHistory()
     write_capture(settings, tmp_path / "day", history=history)
     ids = generate_listing(settings, np.random.default_rng([5, 0])).security_id.tolist()
-    twins, completed = Twins(LiveDay(tmp_path / "day", "sbe", history, ids)), 0
-    for packets in twins.day.packets(numbers(5, 60)):
+    day, completed = LiveDay(tmp_path / "day", "sbe", history, ids), 0
+    twins = Twins(day)
+    for packets in day.packets(numbers(5, 60)):
         twins.receive(packets, numbers(5, 20))
         completed += twins.completed
     assert twins.early.units > 200 and twins.compared > 50 and completed > 50

@@ -65,8 +65,10 @@ class RecordedDay:
     def __post_init__(self) -> None:
         number, self.instrument_ids = self.recorded.settings.channel, self.recorded.ids
         ports = iter(range(40_000, 40_004))
-        streams = {stream: (LineAddress("A", LOOPBACK, next(ports)),) for stream in ("snapshot", "instruments")}
-        streams["incremental"] = tuple(LineAddress(line, LOOPBACK, next(ports)) for line in "AB")
+        lines = {"snapshot": "A", "instruments": "A", "incremental": "AB"}
+        streams = {
+            stream: tuple(LineAddress(line, LOOPBACK, next(ports)) for line in names) for stream, names in lines.items()
+        }
         self.channels = [ChannelAddresses(number, "fast", streams, self.recorded.settings.book_type.lower())]
 
     def true_books(self) -> RecordedTruth:

@@ -53,8 +53,8 @@ class CutError(Exception):
 
 
 def judged_anew(layout: int) -> set[str]:
-    """The tables whose rows may differ. In layout 3 only the states of instruments, with fewer totals of trades."""
-    return {*JUDGED_ANEW} if layout in JUDGED_OTHERWISE else {"book_state"}
+    """The tables whose rows may differ. In layout 3 only states of instruments and prices of the previous day."""
+    return {*JUDGED_ANEW} if layout in JUDGED_OTHERWISE else {"book_state", "day_statistics"}
 
 
 def cut_at(step: str) -> FaultPoint:

@@ -37,7 +37,8 @@ LATER_COLUMNS = {
 }  # fmt: skip
 # An upgrade changes words, not what an older umdf judged: in which cells an upgraded lake may differ from a new one, by
 # the values there. LAST is on more rows of mbp_1, days that begin in mid-week are joined, absent tags have defaults,
-# and after a gap a book with few updates is unverified until a snapshot.
+# prices of the previous day are not those of the day, and after a gap a book with few updates is unverified until a
+# snapshot.
 JOIN_FLAGS = JOINED | MAYBE_BAD_BOOK
 DifferenceRule = Callable[[str, Any, Any, dict[str, Any]], bool]  # column, old and new value, new row
 
@@ -61,6 +62,7 @@ JUDGED_ANEW: dict[str, DifferenceRule] = {
     "book_state": lambda column, old, new, row: column == "content" or is_now_unverified(column, old, new, row),
     "day_statistics": lambda column, old, new, row: (
         (column, old, new) == ("last_state", 21, 4)
+        or (column in ("exchange_close", "settlement_price") and new is None)
         or (column in ("unverified_events", "gaps") and new > old)
         or (column == "flags" and new == old | JOIN_FLAGS)
     ),

@@ -116,31 +116,6 @@ def test_an_instrument_that_was_never_heard_of_since_a_late_start_is_unverified(
     assert trust(channel, VALE3) == (TrustLevel.UNVERIFIED, "nothing was received before sequence 500")
 
 
-def test_a_first_update_above_1_shows_that_a_first_numbering_from_1_is_that_of_a_failover():
-    """There were books before it, of which nothing has been heard."""
-    channel = started(1, (VALE3, 40, 77))
-    assert trust(channel, VALE3)[0] == TrustLevel.STALE
-    level, reason = trust(channel, PETR4)
-    assert level == TrustLevel.UNVERIFIED and "epoch 1 has started" in str(reason)
-    channel.apply_snapshots(snapshot(PETR4, 1, 7, 3))
-    assert trust(channel, PETR4) == (TrustLevel.HEALTHY, None)
-
-
-def test_a_first_numbering_from_1_is_that_of_a_week_if_the_first_update_has_1():
-    channel = started(1, (VALE3, 1, 77))
-    assert {trust(channel, number) for number in (VALE3, PETR4)} == {(TrustLevel.HEALTHY, None)}
-
-
-def test_a_client_that_may_start_at_any_time_takes_no_first_numbering_for_that_of_a_week():
-    channel = Channel(72, may_follow_failover=True)
-    channel.start_epoch(1, 1, 0)
-    channel.apply(events(1, (VALE3, 1, 77)))
-    assert {trust(channel, number)[0] for number in (VALE3, PETR4)} == {TrustLevel.UNVERIFIED}
-    for instrument, last in ((VALE3, 1), (PETR4, 7)):
-        channel.apply_snapshots(snapshot(instrument, 1, last, 3))
-        assert trust(channel, instrument) == (TrustLevel.HEALTHY, None)
-
-
 def test_updates_that_waited_follow_their_snapshot_once():
     channel = started(500, (PETR4, 40, 10), (VALE3, 1, 77), (PETR4, 41, 11))
     assert channel.book(PETR4) is None or bids(channel, PETR4) == []

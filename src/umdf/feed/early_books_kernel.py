@@ -57,7 +57,8 @@ from umdf.kernels import (
     store_i32,
     store_i64,
 )
-from umdf.market.fast import live_rows_kernel as fast_rows
+from umdf.market.fast.live_rows_kernel import NOT_PLAIN as MESSAGE_NOT_PLAIN
+from umdf.market.fast.live_rows_kernel import PLACES, SENT, SEQUENCE, read_message
 from umdf.sync.arbitration.lines_kernel import MAX_DISTANCE
 from umdf.sync.arbitration.state_kernel import REMEMBERED as ARBITER_REMEMBERED
 from umdf.sync.arbitration.state_kernel import RING
@@ -290,17 +291,17 @@ def _apply_message(e, packet, start, end, sequence, msg_index, ts_recv):
     if reader == 0:
         return NOT_PLAIN
     read = get(reader, READER_TABLE)
-    rows = fast_rows.read_message(read, packet, start, end, msg_index)
+    rows = read_message(read, packet, start, end, msg_index)
     if rows < 0:
-        return NOT_PLAIN if rows == fast_rows.NOT_PLAIN else REJECTED
-    stated, sent = load_i64(get(read, fast_rows.SEQUENCE), 0), load_i64(get(read, fast_rows.SENT), 0)
+        return NOT_PLAIN if rows == MESSAGE_NOT_PLAIN else REJECTED
+    stated, sent = load_i64(get(read, SEQUENCE), 0), load_i64(get(read, SENT), 0)
     if stated != sequence or sent == NULL or sent < get(e, SENT_FROM):  # the session takes it for damaged
         return REJECTED
     if rows > 0:
         t = get(e, BOOKS)
         for column in range(COLUMN_COUNT):
             put(t, COLUMNS + column, get(reader, READER_COLUMNS + column))
-        places = get(read, fast_rows.PLACES)
+        places = get(read, PLACES)
         found = _apply_rows(e, t, arenas(t), columns_of(t), places, rows, np.int64(0), sequence, ts_recv)
         if found != CONTINUES:
             return found

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from umdf.market.fast.events import FastEventMapper
 from umdf.sync import template_scan_kernel as k
-from umdf.sync.raw_units import RawUnits
 from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.templates import CONSTANT, Field, Template, TemplateSet
 from umdf.wire.packet import ChunkParser, detect_protocols
@@ -237,7 +236,19 @@ class StreamSurvey:
         ]
 
 
-def peek_templates(messages: Messages | RawUnits) -> NDArray[np.uint32]:
+class FastMessages(Protocol):
+    """Messages in a buffer, each from `start` to `end`."""
+
+    @property
+    def buffer(self) -> NDArray[np.uint8]: ...
+    @property
+    def start(self) -> NDArray[np.int64]: ...
+    @property
+    def end(self) -> NDArray[np.int64]: ...
+    def __len__(self) -> int: ...
+
+
+def peek_templates(messages: FastMessages) -> NDArray[np.uint32]:
     """The template ID at the start of each message."""
     template = np.empty(len(messages), np.uint32)
     start, end = np.ascontiguousarray(messages.start), np.ascontiguousarray(messages.end)

@@ -15,7 +15,8 @@ MAX_LAG_NS, FLOW_NS = 50_000_000, 10_000_000
 
 
 class Advances(Protocol):
-    now_ns: int
+    @property
+    def now_ns(self) -> int: ...
 
     def advance(self, now_ns: int) -> None: ...
 

@@ -154,7 +154,7 @@ def _definition_records(protocol: FeedProtocol, day: ChannelDay, source: SplitSo
 
 def _has_definition(units: RawUnits, protocol: str) -> NDArray[np.bool_]:
     if protocol != SBE:
-        return np.isin(peek_templates(units), _fast_definitions())  # type: ignore[arg-type]
+        return np.isin(peek_templates(units), _fast_definitions())
     counts, place = np.zeros((len(units), MESSAGE_KINDS), np.int64), np.arange(len(units), dtype=np.uint16)
     start, end = np.ascontiguousarray(units.start), np.ascontiguousarray(units.end)
     addresses = (array.ctypes.data for array in (units.buffer, start, end))

@@ -132,7 +132,7 @@ class FastProtocol:
         kind = np.full(len(batch), PENDING, np.uint8)
         kind[count == 0] = CORRUPT
         message_columns = chunks.packet.astype(np.int64), chunks.msg_seq_num.astype(np.int64), chunks.current_chunk
-        is_reset = np.isin(peek_templates(units), self._resets)  # type: ignore[arg-type]
+        is_reset = np.isin(peek_templates(units), self._resets)
         reset_number = np.zeros(len(batch), np.int64)
         reset_number[packet_row[is_reset]] = units.sequence[is_reset]
         if is_reset.any():  # a reset belongs to no epoch

@@ -189,7 +189,7 @@ class _FastFlow:
             zeros,
             _low_contents(chunks),
         )
-        resets = whole[np.isin(peek_templates(chunks)[whole], _fast_reader()[2])]  # type: ignore[arg-type]
+        resets = whole[np.isin(peek_templates(chunks)[whole], _fast_reader()[2])]
         for row in resets.tolist():
             self._start_epoch(chunks, row, headers)
         numbered = headers.number > 0
