@@ -41,10 +41,10 @@ def lake_key(row: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _value(value: Any) -> Any:
-    """As the client has it: prices in units of 1e-9, dates as days since 1970."""
+    """As the client has it: prices in units of 1e-9, financial volumes of 1e-4, dates as days since 1970."""
     if isinstance(value, date):
         return (value - date(1970, 1, 1)).days
-    return int(value.scaleb(9)) if isinstance(value, Decimal) else value
+    return int(value.scaleb(-int(value.as_tuple().exponent))) if isinstance(value, Decimal) else value
 
 
 def test_batch_and_stream_of_a_recording_equal_the_live_rows_and_the_exchange(

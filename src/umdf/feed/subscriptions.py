@@ -44,7 +44,8 @@ SCHEMAS = (*FAMILIES, *LEVELS, BOOKS, *REPORTS)
 
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """A row of a family, with the columns that its table in a lake has; NULL is None, prices are in units of 1e-9."""
+    """A row of a family, with the columns that its table in a lake has; NULL is None, prices are in units of 1e-9,
+    financial volumes of 1e-4."""
 
     schema: str
     channel: ChannelKey
@@ -192,7 +193,7 @@ def _row_values(rows: Rows) -> dict[str, Sequence[Any]]:
     found: dict[str, Sequence[Any]] = {}
     for column in (*(each for each in COMMON if each.name in OF_ROWS), *rows.family.columns):
         if column.name in rows.texts:
-            found[column.name] = strings_of(rows.texts[column.name])
+            found[column.name] = [text or None for text in strings_of(rows.texts[column.name])]
         elif column.name not in rows.columns and column.nullable:
             found[column.name] = [None] * len(rows)
         else:
