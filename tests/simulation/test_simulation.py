@@ -46,9 +46,9 @@ def test_nothing_wrong_is_shown_as_right_and_in_the_end_all_is_right(tmp_path: P
 
 def test_the_recording_of_a_run_agrees_with_it(tmp_path: Path, sized: Sized) -> None:
     """The lake has the exchange's books at the end, and no other losses than the client had."""
-    # 7: snapshots inside a gap that a silence hides; 15: late copies that look like a restart; 1029: a line that
-    # restarts alone before a silence; 1090: a lost reset on the line that is received first.
-    for seed in {*seeds(sized(1, 50)), 7, 15, 1029, 1090}:
+    # 7: snapshots inside a gap that a silence hides; 1029: a line that restarts alone before a silence; 1090: a lost
+    # reset on the line that is received first.
+    for seed in {*seeds(sized(1, 50)), 7, 1029, 1090}:
         simulation = run(seed, tmp_path, records=True)
         assert differences(simulation) == [], f"UMDF_SEED={seed}"
         assert ingested_differences(simulation, tmp_path / f"seed-{seed}") == [], f"UMDF_SEED={seed}"

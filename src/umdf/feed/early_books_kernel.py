@@ -1,13 +1,12 @@
 """Packets → the books, as they are received: before the session has them, and only where its answer is certain.
 
 Invariant: an update is applied here only if the session, which gets the same packet later, will find that it is the
-next one of a book that is neither stale nor in doubt. Anything else disarms: nothing more is applied here until the
+next one of a book that is neither stale nor unverified. Anything else disarms: nothing more is applied here until the
 session has processed everything that was received.
 
 What the session then does with the same rows: RptSeq tells the book engine that they are already in the book.
 
-A unit, which has a number, is a packet of Binary and a message of FIX/FAST, where nothing states the epoch: a unit is
-of the epoch that its line is in, if nothing looks like the end of that epoch.
+A unit is a packet of Binary, and a message of FIX/FAST, where it is of the epoch that its line is in.
 """
 
 from __future__ import annotations
