@@ -273,6 +273,8 @@ class ChannelFeed:
 
     def _observe(self, _: sessions.ChannelKey, events: Events) -> None:
         self._batches.append(events)
+        # A new instrument may have a book that is not known: it may also have been listed before the client joined.
+        self._has_news |= "definition" in events.families
         units = events.units
         if len(units) and units.ts_send[-1] != NULL:
             self.latency_ns = int(units.ts_recv[-1] - units.ts_send[-1])
