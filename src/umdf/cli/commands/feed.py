@@ -61,9 +61,10 @@ def feed(
 ) -> None:
     """Receive channels live: merge lines A and B, keep the books, record everything.
 
-    Each book is healthy, unverified or stale; a channel is live when all of its books are healthy. What both lines lost
-    is recovered from the TCP Replayer, if the channels file has one, or from the snapshot stream. A terminal shows a
-    table of the channels; elsewhere events and status are printed as lines.
+    Each book is healthy, unverified or stale. A channel is live when all its instruments are known and nothing about
+    them is uncertain: books, definitions, phases. What both lines lost is recovered from the TCP Replayer, if the
+    channels file has one, or from the snapshot stream. A terminal shows a table of the channels; elsewhere events and
+    status are printed as lines.
     """
     from umdf.feed.channel_feed import FeedSettings
     from umdf.feed.live import Live
