@@ -59,8 +59,8 @@ MAX_COUNTED_PACKETS = 1 << 16  # packets of a Binary group per file: the others 
 SNAPSHOT_NOISE_RATIO = 50  # a snapshot header precedes some ten statistics, never as many as this
 
 
-class CapturedPackets(Protocol):
-    """The part of a capture's batch that this package needs; `flow` is a row of `names`."""
+class FramedBytes(Protocol):
+    """Packets or messages in a buffer, each from `start` to `end`."""
 
     @property
     def buffer(self) -> NDArray[np.uint8]: ...
@@ -68,6 +68,11 @@ class CapturedPackets(Protocol):
     def start(self) -> NDArray[np.int64]: ...
     @property
     def end(self) -> NDArray[np.int64]: ...
+
+
+class CapturedPackets(FramedBytes, Protocol):
+    """The part of a capture's batch that this package needs; `flow` is a row of `names`."""
+
     @property
     def ts_ns(self) -> NDArray[np.int64]: ...
     @property
@@ -236,24 +241,12 @@ class StreamSurvey:
         ]
 
 
-class FastMessages(Protocol):
-    """Messages in a buffer, each from `start` to `end`."""
-
-    @property
-    def buffer(self) -> NDArray[np.uint8]: ...
-    @property
-    def start(self) -> NDArray[np.int64]: ...
-    @property
-    def end(self) -> NDArray[np.int64]: ...
-    def __len__(self) -> int: ...
-
-
-def peek_templates(messages: FastMessages) -> NDArray[np.uint32]:
-    """The template ID at the start of each message."""
-    template = np.empty(len(messages), np.uint32)
+def peek_templates(messages: FramedBytes) -> NDArray[np.uint32]:
+    """The template ID at the start of each FAST message."""
+    template = np.empty(len(messages.start), np.uint32)
     start, end = np.ascontiguousarray(messages.start), np.ascontiguousarray(messages.end)
     addresses = messages.buffer.ctypes.data, start.ctypes.data, end.ctypes.data
-    k.peek_templates(*addresses, len(messages), template.ctypes.data)
+    k.peek_templates(*addresses, len(template), template.ctypes.data)
     return template
 
 
