@@ -317,7 +317,7 @@ class GatedUpdates:
                 defined = int(events.units.sequence[rows.unit[0]])
         changes = self.state.apply(events, stream, as_of, resets)
         for instrument_id in (*changes.added, *changes.modified):
-            # What its group was told before the definition came was not told to the instrument.
+            # Messages of its group that came before the definition did not reach the instrument.
             if instruments.group_of(instrument_id) != groups[instrument_id]:
                 self._suspect(instrument_id, self.phases.resets_since(instrument_id, defined, groups[instrument_id]))
         for instrument_id in changes.deleted:

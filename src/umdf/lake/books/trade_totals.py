@@ -90,7 +90,7 @@ class TradeTotals:
 
     def unverified_bars(self, loss_windows: Numbers, is_day_over: bool) -> Numbers:
         """(instrument, since, until) of bars with trades of which a bust was lost; totals of an instrument that has
-        lost nothing are not believed. At the end of the day also where one may have been lost."""
+        lost nothing do not count. At the end of the day also where one may have been lost."""
         owner, since, end = (loss_windows[:, column] for column in (L_BOOK, L_SINCE, L_UNTIL))
         lost = np.unique(owner[since <= self.ts_bust_lost[owner]])
         until = np.full(len(self.ts_lost), NULL)
